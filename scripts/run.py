@@ -1,0 +1,59 @@
+"""Runs one experiment: flags -> config -> experiment; nothing else.
+
+  python scripts/run.py --config configs/NAME.py [--config.field=value ...]
+
+Results go to --workdir, runs/NAME when it is absent. Bad input ends with one
+line that says what to do, and exit code 2.
+"""
+
+import importlib
+import pathlib
+import sys
+
+from absl import app, flags
+from ml_collections import config_flags
+
+from specdec.base import UsageError
+
+CONFIG = config_flags.DEFINE_config_file('config', None, 'The experiment.')
+WORKDIR = flags.DEFINE_string('workdir', None, 'Where results go.')
+
+
+def parse(argv):
+  """Parses the flags; what they get wrong is one line."""
+  try:
+    rest = flags.FLAGS(argv)
+    if CONFIG.value is None:
+      raise UsageError('no experiment: give --config configs/NAME.py')
+    if rest[1:]:
+      raise UsageError(
+        f'{rest[1]!r} is no flag: give --config.field=value for a field'
+      )
+    return rest
+  except AttributeError as error:
+    fail(f'no such field of the config: {error}')
+  except (flags.Error, OSError, UsageError) as error:
+    fail(error)
+
+
+def main(_):
+  """Runs the experiment that the config names."""
+  config = CONFIG.value
+  workdir = pathlib.Path(WORKDIR.value or f'runs/{config.experiment}')
+  module = importlib.import_module(f'specdec.experiments.{config.experiment}')
+  try:
+    module.run(config, workdir)
+  except UsageError as error:
+    fail(error)
+  except KeyboardInterrupt:
+    fail('interrupted')
+
+
+def fail(message):
+  """One line on stderr; exit code 2."""
+  print('error:', ' '.join(str(message).split()), file=sys.stderr)
+  sys.exit(2)
+
+
+if __name__ == '__main__':
+  app.run(main, flags_parser=parse)

@@ -1,0 +1,1 @@
+"""Speculative decoding in JAX: exact, batched, reproducible."""

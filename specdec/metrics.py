@@ -1,0 +1,84 @@
+"""What a run writes into its workdir.
+
+config.json and versions.json at the start, metrics.jsonl a row at a time,
+summary.json at the end: the figures that people quote. Plots read these files.
+"""
+
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+
+import jax
+import numpy as np
+
+PACKAGES = ('jax', 'jaxlib', 'flax', 'numpy', 'specdec')
+
+
+def start(workdir, config):
+  """Opens a workdir; an earlier finished run there is set aside, not lost.
+
+  Args:
+    workdir: pathlib.Path.
+    config: a mapping that json can write.
+
+  Returns:
+    The absolute path of the workdir, which exists and holds config.json and
+    versions.json.
+  """
+  workdir = pathlib.Path(workdir).resolve()
+  if (workdir / 'summary.json').exists():
+    _set_aside(workdir)
+  (workdir / 'figures').mkdir(parents=True, exist_ok=True)
+  (workdir / 'metrics.jsonl').unlink(missing_ok=True)
+  write_json(workdir / 'config.json', config)
+  write_json(workdir / 'versions.json', versions())
+  return workdir
+
+
+def append(workdir, row):
+  """Adds one row to metrics.jsonl."""
+  with open(pathlib.Path(workdir) / 'metrics.jsonl', 'a') as file:
+    file.write(json.dumps(row, default=_plain) + '\n')
+
+
+def summarize(workdir, summary):
+  """Writes summary.json."""
+  write_json(pathlib.Path(workdir) / 'summary.json', summary)
+
+
+def write_json(path, value):
+  """Writes a file that is either whole or absent."""
+  path = pathlib.Path(path)
+  part = path.with_suffix('.part')
+  part.write_text(json.dumps(value, indent=2, default=_plain) + '\n')
+  os.replace(part, path)
+
+
+def versions():
+  """What the run stands on: packages, Python, device."""
+  device = jax.devices()[0]
+  return {
+    **{name: importlib.metadata.version(name) for name in PACKAGES},
+    'python': platform.python_version(),
+    'platform': device.platform,
+    'device': device.device_kind,
+    'devices': jax.device_count(),
+    'cpu_count': os.cpu_count(),
+  }
+
+
+def _plain(value):
+  """NumPy and JAX values as plain ones."""
+  if isinstance(value, pathlib.Path):
+    return str(value)
+  array = np.asarray(value)
+  return array.item() if array.ndim == 0 else array.tolist()
+
+
+def _set_aside(workdir):
+  number = 1
+  while (aside := workdir.with_name(f'{workdir.name}.{number}')).exists():
+    number += 1
+  workdir.rename(aside)

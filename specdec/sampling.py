@@ -1,0 +1,202 @@
+"""From logits to the distribution that is sampled, and the draws from it.
+
+One `transform` serves the autoregressive loop, the drafter and the verifier:
+temperature, then top-k, then top-p, then min-p, renormalised after each. The
+filters never sort. A token is kept when what ranks strictly ahead of it, by
+probability and then by lowest id, is fewer than k tokens or less than
+top_p of mass; the threshold is found by bisection over the bits of a float,
+which are ordered like the float itself.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from specdec.base import SamplingParams, UsageError
+
+# Below this temperature a row is greedy, in every path.
+MIN_TEMPERATURE = 1e-5
+
+
+def params(batch, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
+  """Sampling parameters of a batch; each may be one value or one a row.
+
+  Args:
+    batch: B.
+    temperature: at least 0; 0 is greedy.
+    top_k: tokens kept; 0, -1, or V and more keep all.
+    top_p: probability mass kept, in (0, 1].
+    min_p: least probability kept, relative to the greatest, in [0, 1).
+
+  Returns:
+    SamplingParams of shape [B].
+
+  Raises:
+    UsageError: a value is out of its range.
+  """
+  fields = {
+    'temperature': (temperature, lambda x: x >= 0, 'at least 0'),
+    'top_k': (top_k, lambda x: x >= -1, 'at least 1, or 0 to keep all'),
+    'top_p': (top_p, lambda x: (x > 0) & (x <= 1), 'in (0, 1]'),
+    'min_p': (min_p, lambda x: (x >= 0) & (x < 1), 'in [0, 1)'),
+  }
+  rows = {}
+  for name, (value, good, rule) in fields.items():
+    dtype = jnp.int32 if name == 'top_k' else jnp.float32
+    value = jnp.asarray(value, dtype)
+    if not bool(jnp.all(good(value) & jnp.isfinite(value))):
+      raise UsageError(f'sampling.{name} = {value}: it must be {rule}')
+    rows[name] = jnp.broadcast_to(value, (batch,))
+  return SamplingParams(**rows)
+
+
+def is_greedy(sampling):
+  """The one predicate that separates argmax from sampling. bool [B]."""
+  return sampling.temperature < MIN_TEMPERATURE
+
+
+def transform(logits, sampling):
+  """The distribution that is sampled.
+
+  Args:
+    logits: float [B, T, V].
+    sampling: SamplingParams of B rows.
+
+  Returns:
+    Probabilities [B, T, V], float32 (float64 for float64 logits). Work that
+    no row of the batch asks for is skipped at run time.
+  """
+  logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+  greedy = is_greedy(sampling)
+  best = jnp.argmax(logits, -1)  # the lowest id on ties
+  point = jax.nn.one_hot(best, logits.shape[-1], dtype=logits.dtype)
+
+  def sampled():
+    temperature = jnp.where(greedy, 1, sampling.temperature)
+    probs = jax.nn.softmax(_temper(logits, _rows(temperature)), -1)
+    for asked, keep in (
+      (_asks_top_k(sampling, probs), keep_top_k),
+      (sampling.top_p < 1, keep_top_p),
+      (sampling.min_p > 0, keep_min_p),
+    ):
+      asked &= ~greedy
+      probs = jax.lax.cond(
+        jnp.any(asked),
+        lambda probs, asked=asked, keep=keep: _keep(
+          probs, keep(probs, sampling) | _rows(~asked)
+        ),
+        lambda probs: probs,
+        probs,
+      )
+    return jnp.where(_rows(greedy), point, probs)
+
+  return jax.lax.cond(jnp.all(greedy), lambda: point, sampled)
+
+
+def keep_top_k(probs, sampling):
+  """Tokens with fewer than top_k ahead of them. bool [B, T, V]."""
+  return _keep_ahead_under(probs, jnp.ones_like(probs), _rows(sampling.top_k))
+
+
+def keep_top_p(probs, sampling):
+  """Tokens with less than top_p of mass ahead of them. bool [B, T, V]."""
+  return _keep_ahead_under(probs, probs, _rows(sampling.top_p))
+
+
+def keep_min_p(probs, sampling):
+  """Tokens of at least min_p times the greatest probability."""
+  return probs >= _rows(sampling.min_p) * jnp.max(probs, -1, keepdims=True)
+
+
+def categorical(key, probs):
+  """One draw from `probs`, float [V], that need not be normalised; int32 []."""
+  return jax.random.categorical(key, jnp.log(probs)).astype(jnp.int32)
+
+
+def acceptance(p, q):
+  """min(1, p / q), elementwise, where a token with p = 0 has 0."""
+  return jnp.where(p < q, p / jnp.where(q > 0, q, 1), jnp.where(p > 0, 1, 0))
+
+
+def residual(p, q):
+  """max(p - q, 0), normalised, over the last axis.
+
+  Where p = q in floating point nothing remains; the residual is then never
+  drawn from but for rounding, and falls back to p.
+  """
+  rest = jnp.maximum(p - q, 0)
+  mass = jnp.sum(rest, -1, keepdims=True)
+  return jnp.where(mass > 0, rest / jnp.where(mass > 0, mass, 1), p)
+
+
+def _rows(values):
+  """[B] as [B, 1, 1]."""
+  return values[:, None, None]
+
+
+def _temper(logits, temperature):
+  # The greatest becomes 0 first, so that no temperature overflows.
+  return (logits - jnp.max(logits, -1, keepdims=True)) / temperature
+
+
+def _asks_top_k(sampling, probs):
+  return (sampling.top_k > 0) & (sampling.top_k < probs.shape[-1])
+
+
+def _keep(probs, kept):
+  probs = jnp.where(kept, probs, 0)
+  return probs / jnp.sum(probs, -1, keepdims=True)
+
+
+def _keep_ahead_under(probs, weights, limit):
+  """Tokens whose weight ahead of them is under `limit`. bool like `probs`.
+
+  `ahead(x)` sums the weights of the tokens ranked before x. It grows along
+  the ranking, so what is kept is a prefix of it: all tokens above a threshold
+  probability, and of those equal to it the lowest ids.
+  """
+  bits = jax.lax.bitcast_convert_type(
+    probs, jnp.int32 if probs.dtype == jnp.float32 else jnp.int64
+  )
+  ids = jnp.arange(probs.shape[-1], dtype=jnp.int32)
+
+  def weight_of(chosen):
+    return jnp.sum(jnp.where(chosen, weights, 0), -1, keepdims=True)
+
+  # The least value whose tokens still have room ahead of them.
+  threshold = _bisect(
+    lambda value: weight_of(bits > value) < limit,
+    jnp.zeros_like(bits[..., :1]),
+    jnp.max(bits, -1, keepdims=True),
+  )
+  above, tied = bits > threshold, bits == threshold
+  # The last id that may stay among the equal ones; one alone needs no search.
+  size = probs.shape[-1]
+  first = jnp.min(jnp.where(tied, ids, size), -1, keepdims=True)
+  last = jnp.max(jnp.where(tied, ids, -1), -1, keepdims=True)
+  cut = -_bisect(
+    lambda value: weight_of(above | (tied & (ids < -value))) < limit,
+    -last,
+    -first,
+  )
+  return above | (tied & (ids <= cut))
+
+
+def _bisect(holds, low, high):
+  """The least integer in [low, high] for which a monotone `holds` is true.
+
+  `holds(high)` must be true.
+  """
+
+  def halve(interval):
+    low, high = interval
+    middle = low + (high - low) // 2
+    here = holds(middle)
+    open_ = low < high
+    return (
+      jnp.where(open_ & ~here, middle + 1, low),
+      jnp.where(open_ & here, middle, high),
+    )
+
+  return jax.lax.while_loop(
+    lambda interval: jnp.any(interval[0] < interval[1]), halve, (low, high)
+  )[0]
