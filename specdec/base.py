@@ -82,9 +82,10 @@ class Model(NamedTuple):
 
 
 class Drafter(NamedTuple):
-  """Where proposals come from. Pure batched functions; state has no rollback:
+  """Where proposals come from, as pure batched functions.
 
-  it is indexed by length, and stale rows are overwritten.
+  Rolling back is no operation: state is indexed by length, and stale rows are
+  overwritten.
   """
 
   init: Callable[..., Any]
