@@ -1,0 +1,81 @@
+"""Modules as pure functions: the only place that splits and merges.
+
+Inference and training see `(params, tokens, cache)`; params is a pytree.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from specdec import cache as cache_lib
+from specdec.base import Model
+from specdec.models.transformer import Transformer
+
+
+def init(config, key):
+  """Fresh weights.
+
+  Args:
+    config: ModelConfig.
+    key: typed key; it is consumed.
+
+  Returns:
+    The params, float32.
+  """
+  return nnx.state(Transformer(config, nnx.Rngs(params=key)), nnx.Param)
+
+
+def abstract(config):
+  """The params' tree, with shapes and dtypes but no values."""
+  return nnx.state(_skeleton(config), nnx.Param)
+
+
+def build(config, dtype=jnp.float32, vocab_size=None, feature_layers=()):
+  """A transformer behind the signatures of base.Model.
+
+  Args:
+    config: ModelConfig.
+    dtype: of the cache; activations follow the params.
+    vocab_size: ids that are real; logits of later ones, which pad the
+      embedding, are cut off. None keeps all.
+    feature_layers: layers whose output `apply` returns as features.
+
+  Returns:
+    base.Model.
+  """
+  graph = nnx.graphdef(_skeleton(config))
+  vocab_size = vocab_size or config.vocab_size
+
+  def apply(params, tokens, cache, positions=None, mask=None):
+    module = nnx.merge(graph, params)
+    output = module(tokens, cache, positions, mask, feature_layers)
+    return output._replace(logits=output.logits[..., :vocab_size])
+
+  def init_cache(batch, rows):
+    return cache_lib.empty(
+      config.num_layers,
+      batch,
+      rows,
+      config.num_kv_heads,
+      config.head_dim,
+      dtype,
+    )
+
+  return Model(
+    apply,
+    init_cache,
+    vocab_size,
+    config.width * len(feature_layers),
+    config.max_length,
+  )
+
+
+def num_params(params):
+  """How many weights there are."""
+  return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def _skeleton(config):
+  return nnx.eval_shape(
+    lambda: Transformer(config, nnx.Rngs(params=jax.random.key(0)))
+  )
