@@ -101,6 +101,7 @@ def _blocks(context, window):
 def _seen(context, block, window):
   """Which rows of a block each new token sees, bool [B, T, BLOCK]."""
   row = block * cache_lib.BLOCK + jnp.arange(cache_lib.BLOCK)
+  row = row[None, None]
   start = context.start[:, None, None]
   positions = context.positions[:, :, None]
   if context.mask is None:

@@ -24,7 +24,8 @@ class RMSNorm(nnx.Module):
     """Normalises the last axis of x."""
     y = x.astype(jnp.float32)
     y = y * jax.lax.rsqrt(jnp.mean(y * y, -1, keepdims=True) + self.eps)
-    return y.astype(x.dtype) * self.scale.astype(x.dtype)
+    scale = self.scale.astype(x.dtype)
+    return y.astype(x.dtype) * jnp.expand_dims(scale, range(x.ndim - 1))
 
 
 class Attention(nnx.Module):

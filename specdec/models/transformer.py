@@ -51,7 +51,7 @@ class Transformer(nnx.Module):
     config = self.config
     count = tokens.shape[1]
     if positions is None:
-      positions = cache.length[:, None] + jnp.arange(count)
+      positions = cache.length[:, None] + jnp.arange(count)[None]
     context = attention.Context(cache.length, positions, mask)
     angles = rotary.angles(config.rope, config.head_dim, positions)
 
