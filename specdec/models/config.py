@@ -7,7 +7,7 @@ import dataclasses
 
 from specdec.base import UsageError
 
-ROPE_KINDS = ('none', 'linear', 'llama3', 'yarn')
+ROPE_KINDS = ('none', 'linear', 'llama3', 'yarn', 'divided')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Rope:
   Attributes:
     theta: base of the geometric series of wavelengths.
     kind: 'none', 'linear' (positions divided by `factor`), 'llama3' (long
-      wavelengths divided, short ones kept) or 'yarn' (a ramp between the two,
-      https://arxiv.org/abs/2309.00071).
+      wavelengths divided, short ones kept), 'yarn' (a ramp between the two,
+      https://arxiv.org/abs/2309.00071) or 'divided' (by `divisors`).
     factor: by how much the context grows.
     original_length: tokens of the context before it grew.
     low_freq_factor: llama3, bounds of the smooth part in wavelengths.
@@ -27,6 +27,7 @@ class Rope:
     beta_slow: yarn, rotations at which it ends.
     attention_factor: yarn, scale of queries and keys; None computes it.
     truncate: yarn, round the ends of the ramp to whole dimensions.
+    divisors: divided, what each pair's frequency is divided by, one a pair.
   """
 
   theta: float = 10_000.0
@@ -39,6 +40,7 @@ class Rope:
   beta_slow: float = 1.0
   attention_factor: float | None = None
   truncate: bool = True
+  divisors: tuple[float, ...] = ()
 
   def __post_init__(self):
     if self.kind not in ROPE_KINDS:

