@@ -4,7 +4,7 @@ Source:   a density after Robert and Casella, "Monte Carlo Statistical Methods";
           the residual and the cost model after Leviathan et al.,
           https://arxiv.org/abs/2211.17192.
 Command:  python scripts/run.py --config configs/article.py
-Time:     about 10 s on a 2-core CPU.
+Time:     about 15 s on a 2-core CPU.
 Expected: eleven figures within 3 standard errors of the article's: acceptance
           22.95 % and 52.16 %, and of 10,000 drafts 3,000, 3,000 and 1,000 kept,
           0, 1,000 and 2,000 replaced. Five pictures in figures/. The best gamma

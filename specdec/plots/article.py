@@ -176,7 +176,16 @@ def _speedup(config, curves):
     strict=True,
   ):
     ax.plot(gammas, speedups, color=colour)
-    ax.plot(best, speedups[best], 'o', color=colour, ms=9, mec='white', mew=1.5)
+    ax.plot(
+      best,
+      speedups[best],
+      'o',
+      color=colour,
+      ms=9,
+      mec='white',
+      mew=1.5,
+      clip_on=False,
+    )
     ax.annotate(
       f'overlap {alpha:g}: {speedups[best]:.2f} at gamma {best}',
       (gammas[-1], speedups[-1]),
