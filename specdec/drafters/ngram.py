@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from specdec.base import Drafter, Proposal, UsageError
 
 
-def build(gamma, max_match=3, min_match=1):
+def build(gamma, max_match=4, min_match=2):
   """An n-gram drafter.
 
   Args:
