@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from specdec.base import Drafter, Proposal, UsageError
 
 
-def build(gamma, max_match=4, min_match=2):
+def build(gamma, max_match=5, min_match=3):
   """An n-gram drafter.
 
   Args:
