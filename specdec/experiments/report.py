@@ -81,8 +81,8 @@ def show_tables(console, rows, summary):
   """Prints the figures of each kind of prompt and of all."""
   table = rich_table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
   columns = (
-    'prompts', 'rows', 'tokens', 'rounds', 'block\nefficiency', 'accept\nrate',
-    'baseline\ntokens/s', 'speculative\ntokens/s', 'speedup', 'differ',
+    'prompts', 'rows', 'tokens', 'rounds', 'block\neff.', 'accept\nrate',
+    'tokens/s\nplain', 'tokens/s\nspec.', 'speedup', 'differ',
   )  # fmt: skip
   for number, name in enumerate(columns):
     table.add_column(name, justify='right' if number else 'left')

@@ -94,6 +94,13 @@ def at_least(field, value, least):
     raise UsageError(f'{field} = {value}: it must be at least {least}')
 
 
+def dtype_of(name):
+  """The dtype of weights; 'auto' is float32 on CPU, bfloat16 elsewhere."""
+  if name == 'auto':
+    return 'float32' if jax.default_backend() == 'cpu' else 'bfloat16'
+  return name
+
+
 def load_decoding(config: DecodeConfig) -> Decoding:
   """Reads the models of a config.
 
@@ -101,9 +108,7 @@ def load_decoding(config: DecodeConfig) -> Decoding:
     UsageError: a model cannot be read, or target and draft do not share a
       vocabulary.
   """
-  dtype = config.dtype
-  if dtype == 'auto':
-    dtype = 'float32' if jax.default_backend() == 'cpu' else 'bfloat16'
+  dtype = dtype_of(config.dtype)
   target = load.load(config.target, dtype)
   vocabulary = target.tokenizer
   if vocabulary is None:
@@ -116,7 +121,7 @@ def load_decoding(config: DecodeConfig) -> Decoding:
       draft = load.load(config.draft, dtype)
       _check_vocabulary(target, draft)
       size = min(size, draft.config.vocab_size)
-  target_model, target_params = _model(target, dtype, size, config)
+  target_model, target_params = model_of(target, size, config.batch_size)
   if draft is None:
     drafter = ngram.build(config.gamma, config.max_match, config.min_match)
     weights = Weights(target_params, None)
@@ -125,7 +130,7 @@ def load_decoding(config: DecodeConfig) -> Decoding:
     model, params = (
       (target_model, target_params)
       if same
-      else _model(draft, dtype, size, config)
+      else model_of(draft, size, config.batch_size)
     )
     drafter = model_drafter.build(model, config.gamma)
     weights = Weights(target_params, params)
@@ -134,12 +139,20 @@ def load_decoding(config: DecodeConfig) -> Decoding:
   )
 
 
-def _model(checkpoint, dtype, vocab_size, config) -> tuple[Model, Any]:
+def model_of(checkpoint, vocab_size, batch_size) -> tuple[Model, Any]:
+  """A checkpoint as a model and its params, laid out for this machine.
+
+  Args:
+    checkpoint: see models.load.
+    vocab_size: real ids.
+    batch_size: sequences decoded together.
+  """
   # A second copy of the weights for single rows pays on CPU alone.
-  rows = jax.default_backend() == 'cpu' and config.batch_size == 1
+  rows = jax.default_backend() == 'cpu' and batch_size == 1
   params = checkpoint.params
   if rows:
     params = functional.with_row_kernels(params)
+  dtype = jax.tree.leaves(params)[0].dtype
   model = functional.build(
     checkpoint.config, dtype, vocab_size, row_kernels=rows
   )

@@ -1,0 +1,248 @@
+"""What a decoding step costs on this machine, as ratios within one run.
+
+The forward pass alone is a loop of model calls on fixed tokens; the decode
+loops do the same calls and everything else. What a round costs beyond its
+forwards is the difference.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from rich import console as rich_console
+from rich import table as rich_table
+
+from specdec import metrics, rng, sampling, timing
+from specdec.base import UsageError, Weights
+from specdec.decode import autoregressive, speculative
+from specdec.drafters import model as model_drafter
+from specdec.experiments import setup
+from specdec.models import load
+from specdec.verify import RULES
+
+PROMPT_TOKENS = 100
+SAMPLINGS = {
+  'greedy': {'temperature': 0.0},
+  'temperature': {'temperature': 1.0},
+  'top-p': {'temperature': 1.0, 'top_p': 0.9},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """The experiment's fields, checked.
+
+  Attributes:
+    target: name of the model; it also drafts for itself.
+    gamma: drafts of a round where the overhead is measured.
+    feeds: tokens a row whose forward is timed, 1 among them.
+    batch_size: the batch that is compared with batch 1.
+    rows: sizes of the buffers that are compared, in tokens.
+    steps: model calls in one timed run.
+    repeats: timed runs of everything.
+    dtype: of the weights.
+  """
+
+  target: str
+  gamma: int
+  feeds: tuple[int, ...]
+  batch_size: int
+  rows: tuple[int, int]
+  steps: int
+  repeats: int
+  dtype: str
+
+  def __post_init__(self):
+    setup.one_of('dtype', self.dtype, setup.DTYPES)
+    for field in ('gamma', 'batch_size', 'steps', 'repeats'):
+      setup.at_least(field, getattr(self, field), 1)
+    setup.at_least('rows', min(self.rows), PROMPT_TOKENS + 1)
+    setup.one_of('feeds: 1', 1, self.feeds)
+    needed = PROMPT_TOKENS + self.steps * (self.gamma + 1)
+    if needed > min(self.rows):
+      raise UsageError(
+        f'rows = {self.rows}: {self.steps} rounds need {needed} tokens; lower'
+        ' steps or gamma'
+      )
+
+
+def run(config, workdir):
+  """Runs the experiment; see configs/speed.py."""
+  fields = config.to_dict()
+  fields.pop('experiment')
+  config = Config(**fields)
+  console = rich_console.Console(highlight=False, soft_wrap=True)
+  with console.status(f'reading {config.target}'):
+    checkpoint = load.load(config.target, setup.dtype_of(config.dtype))
+  workdir = metrics.start(workdir, dataclasses.asdict(config))
+  functions = _functions(config, checkpoint)
+  done, total = [0], len(functions) * (config.repeats + 1)
+  with console.status('') as status:
+
+    def progress():
+      done[0] += 1
+      status.update(f'timed {done[0]} of {total} runs')
+
+    times = timing.interleaved(functions, config.repeats, progress)
+  for name, value in times.items():
+    metrics.append(workdir, {'name': name, **value._asdict()})
+  summary = _summarize(config, checkpoint, times)
+  metrics.summarize(workdir, summary)
+  _show(console, summary)
+  console.print(f'\n{workdir / "summary.json"}')
+
+
+def _functions(config, checkpoint):
+  """Everything that is timed, by name; each runs `steps` model calls."""
+  vocab_size = checkpoint.config.vocab_size
+  one = setup.model_of(checkpoint, vocab_size, 1)
+  many = setup.model_of(checkpoint, vocab_size, config.batch_size)
+  short, long = config.rows
+  read = jax.jit(lambda tree: [jnp.sum(leaf) for leaf in jax.tree.leaves(tree)])
+  functions = {'read': lambda: read(checkpoint.params)}
+  for feed in config.feeds:
+    functions[f'forward {feed}'] = _forwards(config, *one, (feed,), short)
+  functions['step'] = _steps(config, *one, 1, short)
+  functions['step, long buffer'] = _steps(config, *one, 1, long)
+  functions['step, batch'] = _steps(config, *many, config.batch_size, short)
+  # A model that drafts for itself: its first draft feeds two tokens, the next
+  # ones one each, and the verification all.
+  feeds = (2, *(1,) * (config.gamma - 1), config.gamma + 1)
+  functions['round, forwards'] = _forwards(config, *one, feeds, short)
+  for name, fields in SAMPLINGS.items():
+    functions[f'round, {name}'] = _rounds(config, *one, fields, short)
+  return functions
+
+
+def _forwards(config, model, params, feeds, rows):
+  """`steps` times the model calls of `feeds`, and no more."""
+
+  def loop(params, cache):
+    def step(_, carry):
+      cache, token = carry
+      for feed in feeds:
+        output = model.apply(params, jnp.full((1, feed), token), cache)
+        cache = output.cache._replace(length=cache.length)
+        # The next call depends on this one, so that none can be dropped.
+        token = (jnp.max(output.logits) > 1e9).astype(jnp.int32)
+      return cache, token
+
+    cache, _ = jax.lax.fori_loop(0, config.steps, step, (cache, jnp.int32(0)))
+    return cache
+
+  cache = model.init_cache(1, rows + max(feeds))
+  length = jnp.full(1, PROMPT_TOKENS, jnp.int32)
+  return _again(loop, params, cache._replace(length=length))
+
+
+def _steps(config, model, params, batch, rows):
+  """`steps` greedy autoregressive steps."""
+  decoder = autoregressive.build(model)
+  weights = Weights(params, None)
+  return _decode(config, decoder, weights, batch, SAMPLINGS['greedy'], rows)
+
+
+def _rounds(config, model, params, fields, rows):
+  """`steps` rounds of a model that drafts for itself."""
+  drafter = model_drafter.build(model, config.gamma)
+  decoder = speculative.build(model, drafter, RULES['token'])
+  return _decode(config, decoder, Weights(params, params), 1, fields, rows)
+
+
+def _decode(config, decoder, weights, batch, fields, rows):
+  def loop(weights, state):
+    start = state.prompt_length
+    state = jax.lax.fori_loop(
+      0, config.steps, lambda _, state: decoder.step(weights, state)[0], state
+    )
+    # Back to the prompt: every run does the same work.
+    return state._replace(
+      length=start, cache=state.cache._replace(length=start - 1)
+    )
+
+  state = decoder.init(
+    weights,
+    [[7] * PROMPT_TOKENS] * batch,
+    rng.sequence_keys(0, batch),
+    sampling.params(batch, **fields),
+    rows - PROMPT_TOKENS,
+    max_len=rows,
+  )
+  return _again(loop, weights, state)
+
+
+def _again(loop, weights, state):
+  """A function without arguments whose state lives on from run to run."""
+  jitted = jax.jit(loop, donate_argnums=1)
+  box = [state]
+
+  def run():
+    box[0] = jitted(weights, box[0])
+    return box[0]
+
+  return run
+
+
+def _summarize(config, checkpoint, times):
+  """What summary.json holds; milliseconds of one call, and ratios."""
+  ms = {
+    name: value.median_s * 1e3 / (1 if name == 'read' else config.steps)
+    for name, value in times.items()
+  }
+  leaves = jax.tree.leaves(checkpoint.params)
+  forwards = ms['round, forwards']
+  return {
+    'target': config.target,
+    'device': jax.devices()[0].device_kind,
+    'dtype': str(leaves[0].dtype),
+    'weights_bytes': sum(leaf.nbytes for leaf in leaves),
+    'ms': ms,
+    'step_over_read': ms['step'] / ms['read'],
+    'long_buffer_over_short': ms['step, long buffer'] / ms['step'],
+    'batch_throughput_over_single': (
+      config.batch_size * ms['step'] / ms['step, batch']
+    ),
+    'forward_over_single': {
+      str(feed): ms[f'forward {feed}'] / ms['forward 1']
+      for feed in config.feeds
+    },
+    'round_overhead': {
+      name: 1 - forwards / ms[f'round, {name}'] for name in SAMPLINGS
+    },
+  }
+
+
+def _show(console, summary):
+  """Prints the ratios, each with what it compares."""
+  ms = summary['ms']
+  table = rich_table.Table(box=None, pad_edge=False)
+  table.add_column('what')
+  table.add_column('ms', justify='right')
+  table.add_column('ratio', justify='right')
+
+  def line(what, name, ratio=None):
+    table.add_row(what, f'{ms[name]:.1f}', '' if ratio is None else ratio)
+
+  line('reading the weights once', 'read')
+  line(
+    'autoregressive step / reading', 'step', f'{summary["step_over_read"]:.2f}'
+  )
+  line(
+    'step, long buffer / short',
+    'step, long buffer',
+    f'{summary["long_buffer_over_short"]:.2f}',
+  )
+  line(
+    'batched step; tokens per second / single',
+    'step, batch',
+    f'{summary["batch_throughput_over_single"]:.2f}',
+  )
+  for feed, ratio in summary['forward_over_single'].items():
+    line(f'forward of {feed} tokens / of 1', f'forward {feed}', f'{ratio:.2f}')
+  for name, share in summary['round_overhead'].items():
+    line(
+      f'round, {name}: share outside forwards',
+      f'round, {name}',
+      f'{share:.1%}',
+    )
+  console.print(table)
