@@ -4,7 +4,7 @@ import importlib.util
 import pathlib
 
 from specdec.base import UsageError
-from specdec.models import gguf
+from specdec.models import gguf, hf
 
 DTYPES = ('float32', 'bfloat16', 'float16')
 
@@ -13,7 +13,7 @@ def load(name, dtype='float32'):
   """Loads a language model.
 
   Args:
-    name: gguf:PATH, or a known name.
+    name: hf:PATH_OR_REPO_ID, gguf:PATH, or a known name.
     dtype: of the params, one of DTYPES.
 
   Returns:
@@ -51,4 +51,4 @@ def _smollm2(dtype):
 
 
 KNOWN = {'smollm2-135m': _smollm2}
-SCHEMES = {'gguf': gguf.load}
+SCHEMES = {'hf': hf.load, 'gguf': gguf.load}
