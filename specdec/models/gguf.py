@@ -59,6 +59,7 @@ def load(path, dtype='float32'):
   Raises:
     UsageError: the file is absent, broken, or holds what is not supported.
   """
+  path = pathlib.Path(path).expanduser()
   reader = _open(path)
   metadata = {key: field.contents() for key, field in reader.fields.items()}
   sources = {tensor.name: _source(tensor, path) for tensor in reader.tensors}
@@ -70,7 +71,7 @@ def load(path, dtype='float32'):
   vocabulary = tokenizer(metadata, path)
   params = weights.fill(config, TABLE, sources, dtype, path)
   return weights.Checkpoint(
-    metadata.get('general.name', pathlib.Path(path).stem),
+    metadata.get('general.name', path.stem),
     config,
     params,
     vocabulary,
