@@ -100,6 +100,13 @@ class Drafter(NamedTuple):
   gamma: int  # G, the most drafts of one round
 
 
+class Weights(NamedTuple):
+  """The params of a decoder's two models."""
+
+  target: Params
+  draft: Params  # None for a drafter without weights
+
+
 class Counters(NamedTuple):
   """What happened to each row. tokens = rounds + accepted - truncated."""
 
@@ -138,4 +145,4 @@ class DecodeState(NamedTuple):
   cache: Cache  # the target's; holds every committed token but the last
   draft: Any  # the drafter's state
   counters: Counters
-  calls: jax.Array  # int32 [G+2], target calls by the tokens fed to a row
+  calls: jax.Array  # int32 [G+2], target calls, by tokens fed to each row

@@ -1,6 +1,6 @@
 """The key-value cache: one pytree, a length for each sequence.
 
-Every layer lies in one buffer, [L, B, S, K, head_dim], which the scan over
+Every layer lies in one buffer, [L, B, K, S, head_dim], which the scan over
 layers carries and updates in place. Rolling back is setting a length; rows at
 and beyond it are stale, masked, and overwritten by the next write.
 """
@@ -21,15 +21,15 @@ CHUNK = 64
 class KVCache(NamedTuple):
   """Keys and values of the tokens that were fed."""
 
-  keys: jax.Array  # [L, B, S, K, head_dim]
-  values: jax.Array  # [L, B, S, K, head_dim]
+  keys: jax.Array  # [L, B, K, S, head_dim]
+  values: jax.Array  # [L, B, K, S, head_dim]
   length: jax.Array  # int32 [B], valid rows
 
 
 def empty(layers, batch, rows, kv_heads, head_dim, dtype=jnp.float32):
   """A cache of length 0 with room for at least `rows` tokens a sequence."""
   rows = -(-rows // BLOCK) * BLOCK
-  shape = (layers, batch, rows, kv_heads, head_dim)
+  shape = (layers, batch, kv_heads, rows, head_dim)
   return KVCache(
     jnp.zeros(shape, dtype),
     jnp.zeros(shape, dtype),
@@ -41,7 +41,7 @@ def write(buffer, layer, start, new):
   """Writes T rows of one layer, each sequence at its own start.
 
   Args:
-    buffer: [L, B, S, K, head_dim].
+    buffer: [L, B, K, S, head_dim].
     layer: int32 [].
     start: int32 [B].
     new: [B, T, K, head_dim].
@@ -49,22 +49,23 @@ def write(buffer, layer, start, new):
   Returns:
     The buffer, updated in place where the compiler owns it.
   """
-  for row in range(new.shape[0]):
+  new = new.transpose(0, 2, 1, 3)[None].astype(buffer.dtype)
+  for row in range(new.shape[1]):
     buffer = jax.lax.dynamic_update_slice(
       buffer,
-      new[None, row : row + 1].astype(buffer.dtype),
-      (layer, row, start[row], 0, 0),
+      new[:, row : row + 1],
+      (layer, row, 0, start[row], 0),
     )
   return buffer
 
 
 def read(buffer, layer, block):
-  """The rows of one block of one layer, [B, BLOCK, K, head_dim]."""
-  _, batch, _, kv_heads, head_dim = buffer.shape
+  """The rows of one block of one layer, [B, K, BLOCK, head_dim]."""
+  _, batch, kv_heads, _, head_dim = buffer.shape
   return jax.lax.dynamic_slice(
     buffer,
-    (layer, 0, block * BLOCK, 0, 0),
-    (1, batch, BLOCK, kv_heads, head_dim),
+    (layer, 0, 0, block * BLOCK, 0),
+    (1, batch, kv_heads, BLOCK, head_dim),
   )[0]
 
 

@@ -157,7 +157,7 @@ def _keep_ahead_under(probs, weights, limit):
   bits = jax.lax.bitcast_convert_type(
     probs, jnp.int32 if probs.dtype == jnp.float32 else jnp.int64
   )
-  ids = jnp.arange(probs.shape[-1], dtype=jnp.int32)
+  ids = jnp.arange(probs.shape[-1], dtype=jnp.int32)[None, None]
 
   def weight_of(chosen):
     return jnp.sum(jnp.where(chosen, weights, 0), -1, keepdims=True)

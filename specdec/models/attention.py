@@ -33,8 +33,8 @@ def attend(query, keys, values, layer, context, window=None):
 
   Args:
     query: [B, T, H, head_dim], scaled.
-    keys: [L, B, S, K, head_dim].
-    values: [L, B, S, K, head_dim].
+    keys: [L, B, K, S, head_dim].
+    values: [L, B, K, S, head_dim].
     layer: int32 [].
     context: of the pass.
     window: tokens that a query sees, itself included; None is all.
@@ -43,7 +43,7 @@ def attend(query, keys, values, layer, context, window=None):
     float32 [B, T, H, head_dim].
   """
   batch, tokens, heads, head_dim = query.shape
-  kv_heads = keys.shape[3]
+  kv_heads = keys.shape[2]
   query = query.reshape(batch, tokens, kv_heads, -1, head_dim)
   query = query.transpose(0, 2, 3, 1, 4)
   groups = query.shape[2]
@@ -53,7 +53,7 @@ def attend(query, keys, values, layer, context, window=None):
     k = cache_lib.read(keys, layer, block)
     v = cache_lib.read(values, layer, block)
     scores = jnp.einsum(
-      'bkgth,bskh->bkgts', query, k, preferred_element_type=jnp.float32
+      'bkgth,bksh->bkgts', query, k, preferred_element_type=jnp.float32
     )
     seen = _seen(context, block, window)
     scores = jnp.where(seen[:, None, None], scores, HIDDEN)
@@ -61,7 +61,7 @@ def attend(query, keys, values, layer, context, window=None):
     weights = jnp.exp(scores - new_top[..., None])
     shrink = jnp.exp(top - new_top)
     mix = jnp.einsum(
-      'bkgts,bskh->bkgth',
+      'bkgts,bksh->bkgth',
       weights.astype(v.dtype),
       v,
       preferred_element_type=jnp.float32,
@@ -101,6 +101,7 @@ def _blocks(context, window):
 def _seen(context, block, window):
   """Which rows of a block each new token sees, bool [B, T, BLOCK]."""
   row = block * cache_lib.BLOCK + jnp.arange(cache_lib.BLOCK)
+  row = row[None, None]
   start = context.start[:, None, None]
   positions = context.positions[:, :, None]
   if context.mask is None:

@@ -30,7 +30,28 @@ def abstract(config):
   return nnx.state(_skeleton(config), nnx.Param)
 
 
-def build(config, dtype=jnp.float32, vocab_size=None, feature_layers=()):
+def with_row_kernels(params):
+  """Adds to every product of the layers the copy that single rows read.
+
+  See layers.Linear; for `build(..., row_kernels=True)`. Worth it on CPU, for
+  decoding at batch 1.
+  """
+  flat = dict(nnx.to_flat_state(params))
+  for path, kernel in list(flat.items()):
+    if path[-1] == 'kernel':
+      flat[(*path[:-1], 'row_kernel')] = nnx.Param(
+        jnp.swapaxes(kernel[...], -1, -2)
+      )
+  return nnx.from_flat_state(flat)
+
+
+def build(
+  config,
+  dtype=jnp.float32,
+  vocab_size=None,
+  feature_layers=(),
+  row_kernels=False,
+):
   """A transformer behind the signatures of base.Model.
 
   Args:
@@ -39,11 +60,12 @@ def build(config, dtype=jnp.float32, vocab_size=None, feature_layers=()):
     vocab_size: ids that are real; logits of later ones, which pad the
       embedding, are cut off. None keeps all.
     feature_layers: layers whose output `apply` returns as features.
+    row_kernels: do the params come from `with_row_kernels`?
 
   Returns:
     base.Model.
   """
-  graph = nnx.graphdef(_skeleton(config))
+  graph = nnx.graphdef(_skeleton(config, row_kernels))
   vocab_size = vocab_size or config.vocab_size
 
   def apply(params, tokens, cache, positions=None, mask=None):
@@ -75,7 +97,7 @@ def num_params(params):
   return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
-def _skeleton(config):
+def _skeleton(config, row_kernels=False):
   return nnx.eval_shape(
-    lambda: Transformer(config, nnx.Rngs(params=jax.random.key(0)))
+    lambda: Transformer(config, nnx.Rngs(params=jax.random.key(0)), row_kernels)
   )

@@ -1,8 +1,8 @@
 """The layers of a Llama-like decoder, as Flax NNX modules.
 
-Weights lie as [in, out]. Queries, keys and values are one product, and so are
-gate and up: on 2 CPU cores a product with few rows costs what reading its
-weights costs, and fewer products read them in longer runs.
+Queries, keys and values are one product, and so are gate and up: on 2 CPU
+cores a product with few rows costs what reading its weights costs, and fewer
+products read them in longer runs.
 """
 
 import jax
@@ -24,24 +24,56 @@ class RMSNorm(nnx.Module):
     """Normalises the last axis of x."""
     y = x.astype(jnp.float32)
     y = y * jax.lax.rsqrt(jnp.mean(y * y, -1, keepdims=True) + self.eps)
-    return y.astype(x.dtype) * self.scale.astype(x.dtype)
+    scale = self.scale.astype(x.dtype)
+    return y.astype(x.dtype) * jnp.expand_dims(scale, range(x.ndim - 1))
+
+
+class Linear(nnx.Module):
+  """An affine map, y = x W + b, with W as [in, out].
+
+  `row_kernel`, where it is asked for, is W once more as [out, in]. XLA on CPU
+  multiplies a single row with it straight from the stack of layers; every
+  other product copies the layer's slice first. It makes a decoding step at
+  batch 1 about 1.4 times faster, and costs the memory of a second copy.
+  """
+
+  def __init__(self, num_in, num_out, rngs, use_bias=False, row_kernel=False):
+    draw = nnx.initializers.lecun_normal()
+    self.kernel = nnx.Param(draw(rngs.params(), (num_in, num_out)))
+    if row_kernel:
+      self.row_kernel = nnx.Param(self.kernel[...].T)
+    if use_bias:
+      self.bias = nnx.Param(jnp.zeros(num_out))
+
+  def __call__(self, x):
+    """Maps [..., in] to [..., out]."""
+    lead, num_in = x.shape[:-1], x.shape[-1]
+    rows = x.reshape(-1, num_in)
+    if hasattr(self, 'row_kernel') and rows.shape[0] == 1:
+      y = rows @ self.row_kernel[...].T
+    else:
+      y = rows @ self.kernel[...]
+    if hasattr(self, 'bias'):
+      y += self.bias[...][None]
+    return y.reshape(*lead, -1)
 
 
 class Attention(nnx.Module):
   """Grouped-query attention with rotary positions and a cache."""
 
-  def __init__(self, config, rngs):
+  def __init__(self, config, rngs, row_kernel):
     self.config = config
     heads, kv_heads = config.num_heads, config.num_kv_heads
     dim = config.head_dim
-    self.qkv = nnx.Linear(
+    self.qkv = Linear(
       config.width,
       (heads + 2 * kv_heads) * dim,
-      use_bias=config.qkv_bias,
-      rngs=rngs,
+      rngs,
+      config.qkv_bias,
+      row_kernel,
     )
-    self.out = nnx.Linear(
-      heads * dim, config.width, use_bias=config.out_bias, rngs=rngs
+    self.out = Linear(
+      heads * dim, config.width, rngs, config.out_bias, row_kernel
     )
     if config.qk_norm:
       self.query_norm = RMSNorm(dim, config.norm_eps)
@@ -74,13 +106,11 @@ class Attention(nnx.Module):
 class MLP(nnx.Module):
   """A gated MLP: down(silu(gate(x)) * up(x))."""
 
-  def __init__(self, config, rngs):
-    self.gate_up = nnx.Linear(
-      config.width, 2 * config.hidden, use_bias=False, rngs=rngs
+  def __init__(self, config, rngs, row_kernel):
+    self.gate_up = Linear(
+      config.width, 2 * config.hidden, rngs, row_kernel=row_kernel
     )
-    self.down = nnx.Linear(
-      config.hidden, config.width, use_bias=False, rngs=rngs
-    )
+    self.down = Linear(config.hidden, config.width, rngs, row_kernel=row_kernel)
 
   def __call__(self, x):
     """Maps [..., D] to [..., D]."""
@@ -91,18 +121,18 @@ class MLP(nnx.Module):
 class Block(nnx.Module):
   """One layer: attention and MLP, each normed before and added after."""
 
-  def __init__(self, config, rngs):
+  def __init__(self, config, rngs, row_kernel=False):
     self.attention_norm = RMSNorm(config.width, config.norm_eps)
-    self.attention = Attention(config, rngs)
+    self.attention = Attention(config, rngs, row_kernel)
     self.mlp_norm = RMSNorm(config.width, config.norm_eps)
-    self.mlp = MLP(config, rngs)
+    self.mlp = MLP(config, rngs, row_kernel)
 
   def __call__(self, x, keys, values, layer, angles, context):
     """Runs the layer.
 
     Args:
       x: [B, T, D].
-      keys: [L, B, S, K, head_dim], the cache of all layers.
+      keys: [L, B, K, S, head_dim], the cache of all layers.
       values: the same.
       layer: int32 [], this layer's index.
       angles: cosine and sine, each [B, T, head_dim / 2].

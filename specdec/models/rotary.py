@@ -47,9 +47,8 @@ def angles(rope, head_dim, positions):
     positions: int32 [B, T].
   """
   base, scale = frequencies(rope, head_dim)
-  angle = positions[..., None].astype(jnp.float32) * jnp.asarray(
-    base, jnp.float32
-  )
+  base = jnp.asarray(base, jnp.float32)[None, None]
+  angle = positions[..., None].astype(jnp.float32) * base
   return jnp.cos(angle) * scale, jnp.sin(angle) * scale
 
 

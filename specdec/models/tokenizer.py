@@ -53,6 +53,11 @@ class Tokenizer:
     self._template = template and ChatTemplate(template, special_tokens or {})
     self.stop_tokens = tuple(sorted({*stop_tokens, *self._end_of_turn()}))
 
+  @property
+  def has_chat(self):
+    """Is there a chat template?"""
+    return self._template is not None
+
   def encode(self, text):
     """Token ids of a text, with the special tokens that begin a document.
 

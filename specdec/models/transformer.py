@@ -17,14 +17,16 @@ from specdec.models import attention, layers, rotary
 class Transformer(nnx.Module):
   """Token ids to logits, through a cache."""
 
-  def __init__(self, config, rngs):
+  def __init__(self, config, rngs, row_kernels=False):
     self.config = config
     self.embedding = nnx.Param(
       jax.random.normal(rngs.params(), (config.vocab_size, config.width))
       * config.width**-0.5
     )
     self.blocks = nnx.vmap(
-      lambda rngs: layers.Block(config, rngs), in_axes=0, out_axes=0
+      lambda rngs: layers.Block(config, rngs, row_kernels),
+      in_axes=0,
+      out_axes=0,
     )(rngs.fork(split=config.num_layers))
     self.norm = layers.RMSNorm(config.width, config.norm_eps)
     if not config.tie_embeddings:
@@ -51,7 +53,7 @@ class Transformer(nnx.Module):
     config = self.config
     count = tokens.shape[1]
     if positions is None:
-      positions = cache.length[:, None] + jnp.arange(count)
+      positions = cache.length[:, None] + jnp.arange(count)[None]
     context = attention.Context(cache.length, positions, mask)
     angles = rotary.angles(config.rope, config.head_dim, positions)
 

@@ -1,0 +1,99 @@
+"""Prompts: the built-in set, and JSON Lines files.
+
+The built-in prompts were written for this project: chat, code, code editing,
+summarising a given text, extraction, translation and arithmetic.
+"""
+
+import json
+import pathlib
+from typing import NamedTuple
+
+from specdec.base import UsageError
+
+BUILT_IN = pathlib.Path(__file__).with_name('prompts.jsonl')
+KIND_FIELDS = ('kind', 'category')
+
+
+class Prompt(NamedTuple):
+  """What a model is asked."""
+
+  kind: str
+  messages: list[dict]  # [{'role': 'user', 'content': text}, ...]
+
+
+def load(path=None, limit=None):
+  """Reads prompts.
+
+  Args:
+    path: a JSON Lines file, or None for the built-in set. A line holds one
+      object with `prompt` (a text), `turns` (texts, of which the first is
+      asked) or `messages` (a conversation), and perhaps `kind` or `category`.
+    limit: how many to keep, evenly over the file; None keeps all.
+
+  Returns:
+    A list of Prompt.
+
+  Raises:
+    UsageError: no such file, a broken line (named by number), or no prompt.
+  """
+  path = pathlib.Path(path or BUILT_IN)
+  try:
+    lines = path.read_text(encoding='utf-8').splitlines()
+  except (OSError, UnicodeDecodeError) as error:
+    raise UsageError(
+      f'prompts = {str(path)!r}: {error}; give a JSON Lines file'
+    ) from error
+  prompts = [
+    _parse(f'{path}, line {number}', line)
+    for number, line in enumerate(lines, 1)
+    if line.strip()
+  ]
+  if not prompts:
+    raise UsageError(f'prompts = {str(path)!r}: the file holds no prompt')
+  if limit is None or limit >= len(prompts):
+    return prompts
+  return [prompts[i * len(prompts) // limit] for i in range(limit)]
+
+
+def encode(tokenizer, prompt):
+  """Token ids of a prompt, through the chat template where there is one."""
+  if tokenizer.has_chat:
+    return tokenizer.chat(prompt.messages)
+  return tokenizer.encode('\n\n'.join(m['content'] for m in prompt.messages))
+
+
+def _parse(where, line):
+  try:
+    row = json.loads(line)
+  except json.JSONDecodeError as error:
+    raise UsageError(f'{where}: no JSON ({error}); mend the line') from error
+  if not isinstance(row, dict):
+    raise UsageError(f'{where}: give an object with a field `prompt`')
+  kind = next((str(row[f]) for f in KIND_FIELDS if f in row), 'all')
+  if 'messages' in row:
+    messages = row['messages']
+  else:
+    text = row.get('prompt')
+    if text is None and isinstance(row.get('turns'), list) and row['turns']:
+      text = row['turns'][0]
+    messages = [{'role': 'user', 'content': text}]
+  if not _is_conversation(messages):
+    raise UsageError(
+      f'{where}: give `prompt` (a text), `turns` (texts) or `messages`'
+      ' (objects with the texts `role` and `content`), not empty'
+    )
+  return Prompt(kind, messages)
+
+
+def _is_conversation(messages):
+  return (
+    isinstance(messages, list)
+    and bool(messages)
+    and all(
+      isinstance(message, dict)
+      and isinstance(message.get('role'), str)
+      and isinstance(message.get('content'), str)
+      and message['content'].strip()
+      for message in messages
+    )
+  )

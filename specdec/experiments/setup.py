@@ -1,0 +1,162 @@
+"""From a config's words to a decoder: target, drafter, rule.
+
+Everything that can be refused without a model is refused before one is read.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+
+from specdec import sampling
+from specdec.base import Drafter, Model, UsageError, Weights
+from specdec.drafters import model as model_drafter
+from specdec.drafters import ngram
+from specdec.models import functional, load, tokenizer
+from specdec.verify import RULES
+
+DRAFTERS = ('ngram', 'model')
+DTYPES = ('auto', 'float32', 'bfloat16')
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodeConfig:
+  """What decodes, and how.
+
+  Attributes:
+    target: name of the target model.
+    drafter: one of DRAFTERS.
+    draft: name of the draft model, for the drafter `model`.
+    max_match: longest suffix that the drafter `ngram` looks up, in tokens.
+    min_match: shortest one.
+    gamma: most drafts of a round, 0 is autoregressive.
+    rule: name of the verification rule.
+    temperature: 0 is greedy.
+    top_k: tokens kept, 0 keeps all.
+    top_p: mass kept, 1 keeps all.
+    min_p: least relative probability kept, 0 keeps all.
+    dtype: of the weights; 'auto' is float32 on CPU, bfloat16 elsewhere.
+    batch_size: sequences decoded together.
+  """
+
+  target: str
+  drafter: str
+  draft: str
+  max_match: int
+  min_match: int
+  gamma: int
+  rule: str
+  temperature: float
+  top_k: int
+  top_p: float
+  min_p: float
+  dtype: str
+  batch_size: int
+
+  def __post_init__(self):
+    one_of('drafter', self.drafter, DRAFTERS)
+    one_of('rule', self.rule, RULES)
+    one_of('dtype', self.dtype, DTYPES)
+    at_least('gamma', self.gamma, 0)
+    at_least('batch_size', self.batch_size, 1)
+    if self.drafter == 'model' and not self.draft:
+      raise UsageError("draft = '': the drafter 'model' needs a model's name")
+    if self.drafter == 'ngram':
+      ngram.build(self.gamma, self.max_match, self.min_match)
+    self.sampling(1)
+
+  def sampling(self, batch):
+    """The SamplingParams of a batch."""
+    return sampling.params(
+      batch, self.temperature, self.top_k, self.top_p, self.min_p
+    )
+
+
+class Decoding(NamedTuple):
+  """Models and drafter, ready for `speculative.build`."""
+
+  target: Model
+  drafter: Drafter
+  weights: Weights
+  tokenizer: tokenizer.Tokenizer
+  stop_tokens: tuple[int, ...]
+
+
+def one_of(field, value, names):
+  """Refuses a word that is not among `names`."""
+  if value not in names:
+    raise UsageError(f'{field} = {value!r}: it must be one of {_list(names)}')
+
+
+def at_least(field, value, least):
+  """Refuses a number under `least`."""
+  if value < least:
+    raise UsageError(f'{field} = {value}: it must be at least {least}')
+
+
+def load_decoding(config: DecodeConfig) -> Decoding:
+  """Reads the models of a config.
+
+  Raises:
+    UsageError: a model cannot be read, or target and draft do not share a
+      vocabulary.
+  """
+  dtype = config.dtype
+  if dtype == 'auto':
+    dtype = 'float32' if jax.default_backend() == 'cpu' else 'bfloat16'
+  target = load.load(config.target, dtype)
+  vocabulary = target.tokenizer
+  if vocabulary is None:
+    raise UsageError(f'target {config.target!r}: it brings no tokenizer')
+  size = min(vocabulary.size, target.config.vocab_size)
+  draft = None
+  if config.drafter == 'model':
+    draft = target
+    if config.draft != config.target:
+      draft = load.load(config.draft, dtype)
+      _check_vocabulary(target, draft)
+      size = min(size, draft.config.vocab_size)
+  target_model, target_params = _model(target, dtype, size, config)
+  if draft is None:
+    drafter = ngram.build(config.gamma, config.max_match, config.min_match)
+    weights = Weights(target_params, None)
+  else:
+    same = draft is target
+    model, params = (
+      (target_model, target_params)
+      if same
+      else _model(draft, dtype, size, config)
+    )
+    drafter = model_drafter.build(model, config.gamma)
+    weights = Weights(target_params, params)
+  return Decoding(
+    target_model, drafter, weights, vocabulary, tuple(target.stop_tokens)
+  )
+
+
+def _model(checkpoint, dtype, vocab_size, config) -> tuple[Model, Any]:
+  # A second copy of the weights for single rows pays on CPU alone.
+  rows = jax.default_backend() == 'cpu' and config.batch_size == 1
+  params = checkpoint.params
+  if rows:
+    params = functional.with_row_kernels(params)
+  model = functional.build(
+    checkpoint.config, dtype, vocab_size, row_kernels=rows
+  )
+  return model, params
+
+
+def _check_vocabulary(target, draft):
+  if draft.tokenizer is None:
+    raise UsageError(f'draft {draft.name!r}: it brings no tokenizer')
+  found = tokenizer.first_difference(target.tokenizer, draft.tokenizer)
+  if found is not None:
+    raise UsageError(
+      f'draft {draft.name!r}: its vocabulary is not the target'
+      f" {target.name!r}'s: id {found.id} is {found.second!r}, not"
+      f' {found.first!r}; choose a draft of the same tokenizer'
+    )
+
+
+def _list(names):
+  return ', '.join(names)
