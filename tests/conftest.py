@@ -1,8 +1,12 @@
 import importlib.util
 
+import jax
 import pytest
 
 from specdec.models import load
+
+# A shape that broadcasts by accident is an error.
+jax.config.update('jax_numpy_rank_promotion', 'raise')
 
 
 @pytest.fixture(scope='session')

@@ -4,6 +4,7 @@ import importlib.util
 
 import pytest
 import tiny_models
+import tokenizers
 
 from specdec.base import UsageError
 from specdec.models import load
@@ -36,3 +37,12 @@ def test_a_folder_that_does_not_exist_is_one_line():
 def test_a_checkpoint_keeps_the_name_it_was_asked_for(tmp_path):
   name = f'hf:{tiny_models.write(tmp_path, "Llama-tied-kv1-none")}'
   assert load.load(name).name == name
+
+
+def test_a_tokenizer_larger_than_the_embedding_is_refused(tmp_path):
+  folder = tiny_models.write(tmp_path, 'Llama-tied-kv1-none')
+  backend = tokenizers.Tokenizer(tokenizers.models.BPE())
+  backend.add_tokens([f'word{i}' for i in range(tiny_models.VOCAB + 1)])
+  backend.save(str(folder / 'tokenizer.json'))
+  with pytest.raises(UsageError, match='has 49 ids, its embedding 48 rows'):
+    load.load(f'hf:{folder}')

@@ -123,8 +123,9 @@ def test_features_of_the_last_layer_give_the_logits():
   _, params = compiled('plain')
   x = output.features[..., TINY.width :]
   norm = jnp.sqrt(jnp.mean(x * x, -1, keepdims=True) + TINY.norm_eps)
-  scaled = x / norm * params['norm']['scale'][...]
-  close(scaled @ params['head'][...].T, output.logits)
+  scaled = x / norm * params['norm']['scale'][None, None]
+  head = params['head'][...]
+  close(jnp.einsum('btd,vd->btv', scaled, head), output.logits)
 
 
 def test_features_of_a_layer_do_not_depend_on_later_ones():
@@ -147,3 +148,13 @@ def test_logits_of_padding_ids_are_cut_off():
   output = jax.jit(model.apply)(params, TOKENS % 50, model.init_cache(2, COUNT))
   assert model.vocab_size == 50
   close(output.logits, whole('plain', TOKENS % 50).logits[..., :50])
+
+
+def test_a_single_row_reads_its_own_copy_of_the_weights():
+  plain, params = compiled('everything')
+  model = functional.build(CONFIGS['everything'], row_kernels=True)
+  both = functional.with_row_kernels(params)
+  cache = plain.init_cache(1, COUNT)
+  expected = plain.apply(params, TOKENS[:1, :1], cache).logits
+  found = jax.jit(model.apply)(both, TOKENS[:1, :1], cache).logits
+  close(found, expected)

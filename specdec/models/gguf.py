@@ -5,6 +5,7 @@ rotary pairs (0, 1), (2, 3), ...; the model rotates halves, so that they are
 permuted back.
 """
 
+import collections
 import dataclasses
 import functools
 import pathlib
@@ -96,7 +97,7 @@ def tokenizer(metadata, where):
   def get(key, default=None):
     return metadata.get(f'tokenizer.ggml.{key}', default)
 
-  if get('model') != 'gpt2':
+  if get('model') != 'gpt2' or not get('tokens'):
     raise UsageError(
       f'{where}: tokenizer.ggml.model = {get("model")!r}; only gpt2 (byte-level'
       ' BPE) is supported: give the Hugging Face form of this model, as hf:PATH'
@@ -109,7 +110,7 @@ def tokenizer(metadata, where):
   words = byte_bpe.WORDS[get('pre', 'default')]
   tokens = get('tokens')
   types = get('token_type', [1] * len(tokens))
-  by_type = {kind: [] for kind in range(8)}
+  by_type = collections.defaultdict(list)
   for token, kind in zip(tokens, types, strict=True):
     by_type[kind].append(token)
   unused = set(by_type[_UNUSED])

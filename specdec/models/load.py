@@ -26,15 +26,24 @@ def load(name, dtype='float32'):
     raise UsageError(
       f'dtype = {dtype!r}: it must be one of {", ".join(DTYPES)}'
     )
-  if name in KNOWN:
-    return KNOWN[name](dtype)._replace(name=name)
   scheme, _, rest = name.partition(':')
-  if scheme not in SCHEMES or not rest:
+  if name in KNOWN:
+    checkpoint = KNOWN[name](dtype)
+  elif scheme in SCHEMES and rest:
+    checkpoint = SCHEMES[scheme](rest, dtype)
+  else:
     raise UsageError(
       f'model {name!r}: give hf:PATH_OR_REPO_ID, gguf:PATH or a known name'
       f' ({", ".join(KNOWN)})'
     )
-  return SCHEMES[scheme](rest, dtype)._replace(name=name)
+  rows, tokenizer = checkpoint.config.vocab_size, checkpoint.tokenizer
+  if tokenizer is not None and tokenizer.size > rows:
+    # An id without a row would silently read another one.
+    raise UsageError(
+      f'model {name!r}: its tokenizer has {tokenizer.size} ids, its embedding'
+      f' {rows} rows; give the tokenizer that the model was trained with'
+    )
+  return checkpoint._replace(name=name)
 
 
 def _smollm2(dtype):
