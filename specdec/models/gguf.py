@@ -5,6 +5,7 @@ rotary pairs (0, 1), (2, 3), ...; the model rotates halves, so that they are
 permuted back.
 """
 
+import collections
 import dataclasses
 import functools
 import pathlib
@@ -17,27 +18,30 @@ from specdec.models import byte_bpe, gguf_config, weights
 from specdec.models.tokenizer import Tokenizer
 from specdec.models.weights import Slot
 
-# What `general.architecture` stands for in each row: see gguf_config.
+_LAYER = {
+  'attn_norm.weight': Slot('blocks/attention_norm/scale'),
+  'attn_q.weight': Slot('blocks/attention/qkv/kernel', 'query'),
+  'attn_k.weight': Slot('blocks/attention/qkv/kernel', 'key'),
+  'attn_v.weight': Slot('blocks/attention/qkv/kernel', 'value'),
+  'attn_q.bias': Slot('blocks/attention/qkv/bias', 'query'),
+  'attn_k.bias': Slot('blocks/attention/qkv/bias', 'key'),
+  'attn_v.bias': Slot('blocks/attention/qkv/bias', 'value'),
+  'attn_q_norm.weight': Slot('blocks/attention/query_norm/scale'),
+  'attn_k_norm.weight': Slot('blocks/attention/key_norm/scale'),
+  'attn_output.weight': Slot('blocks/attention/out/kernel'),
+  'attn_output.bias': Slot('blocks/attention/out/bias'),
+  'ffn_norm.weight': Slot('blocks/mlp_norm/scale'),
+  'ffn_gate.weight': Slot('blocks/mlp/gate_up/kernel', 'gate'),
+  'ffn_up.weight': Slot('blocks/mlp/gate_up/kernel', 'up'),
+  'ffn_down.weight': Slot('blocks/mlp/down/kernel'),
+}
 TABLE = {
   'token_embd.weight': Slot('embedding'),
   'output_norm.weight': Slot('norm/scale'),
   'output.weight': Slot('head'),
-  'blk.{}.attn_norm.weight': Slot('blocks/attention_norm/scale'),
-  'blk.{}.attn_q.weight': Slot('blocks/attention/qkv/kernel', 'query'),
-  'blk.{}.attn_k.weight': Slot('blocks/attention/qkv/kernel', 'key'),
-  'blk.{}.attn_v.weight': Slot('blocks/attention/qkv/kernel', 'value'),
-  'blk.{}.attn_q.bias': Slot('blocks/attention/qkv/bias', 'query'),
-  'blk.{}.attn_k.bias': Slot('blocks/attention/qkv/bias', 'key'),
-  'blk.{}.attn_v.bias': Slot('blocks/attention/qkv/bias', 'value'),
-  'blk.{}.attn_q_norm.weight': Slot('blocks/attention/query_norm/scale'),
-  'blk.{}.attn_k_norm.weight': Slot('blocks/attention/key_norm/scale'),
-  'blk.{}.attn_output.weight': Slot('blocks/attention/out/kernel'),
-  'blk.{}.attn_output.bias': Slot('blocks/attention/out/bias'),
-  'blk.{}.ffn_norm.weight': Slot('blocks/mlp_norm/scale'),
-  'blk.{}.ffn_gate.weight': Slot('blocks/mlp/gate_up/kernel', 'gate'),
-  'blk.{}.ffn_up.weight': Slot('blocks/mlp/gate_up/kernel', 'up'),
-  'blk.{}.ffn_down.weight': Slot('blocks/mlp/down/kernel'),
+  **{f'blk.{{}}.{name}': slot for name, slot in _LAYER.items()},
 }
+# What llama3 scaling divides each rotary pair's frequency by.
 _DIVISORS = 'rope_freqs.weight'
 # Values of tokenizer.ggml.token_type.
 _CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
@@ -56,24 +60,19 @@ def load(path, dtype='float32'):
   Raises:
     UsageError: the file is absent, broken, or holds what is not supported.
   """
+  path = pathlib.Path(path).expanduser()
   reader = _open(path)
   metadata = {key: field.contents() for key, field in reader.fields.items()}
   sources = {tensor.name: _source(tensor, path) for tensor in reader.tensors}
   config = gguf_config.parse(metadata, sources, path)
   if _DIVISORS in sources:
-    divisors = sources.pop(_DIVISORS).read()
-    config = dataclasses.replace(
-      config,
-      rope=dataclasses.replace(
-        config.rope, kind='divided', divisors=tuple(map(float, divisors))
-      ),
-    )
+    config = _divided(config, sources.pop(_DIVISORS), path)
   if metadata['general.architecture'] == 'llama':
     sources |= _permuted(config, sources)
   vocabulary = tokenizer(metadata, path)
   params = weights.fill(config, TABLE, sources, dtype, path)
   return weights.Checkpoint(
-    metadata.get('general.name', pathlib.Path(path).stem),
+    metadata.get('general.name', path.stem),
     config,
     params,
     vocabulary,
@@ -98,7 +97,7 @@ def tokenizer(metadata, where):
   def get(key, default=None):
     return metadata.get(f'tokenizer.ggml.{key}', default)
 
-  if get('model') != 'gpt2':
+  if get('model') != 'gpt2' or not get('tokens'):
     raise UsageError(
       f'{where}: tokenizer.ggml.model = {get("model")!r}; only gpt2 (byte-level'
       ' BPE) is supported: give the Hugging Face form of this model, as hf:PATH'
@@ -111,7 +110,7 @@ def tokenizer(metadata, where):
   words = byte_bpe.WORDS[get('pre', 'default')]
   tokens = get('tokens')
   types = get('token_type', [1] * len(tokens))
-  by_type = {kind: [] for kind in range(8)}
+  by_type = collections.defaultdict(list)
   for token, kind in zip(tokens, types, strict=True):
     by_type[kind].append(token)
   unused = set(by_type[_UNUSED])
@@ -176,6 +175,19 @@ def _source(tensor, where):
       ) from error
 
   return weights.Source(tuple(map(int, tensor.shape[::-1])), read)
+
+
+def _divided(config, source, where):
+  """The config, rotary frequencies divided as the file says."""
+  if config.rope.kind != 'none' or source.shape != (config.head_dim // 2,):
+    raise UsageError(
+      f'{where}: {_DIVISORS} {list(source.shape)} beside rope scaling'
+      f' {config.rope.kind}; it must be [{config.head_dim // 2}] and the only'
+      ' scaling'
+    )
+  divisors = tuple(map(float, source.read()))
+  rope = dataclasses.replace(config.rope, kind='divided', divisors=divisors)
+  return dataclasses.replace(config, rope=rope)
 
 
 def _permuted(config, sources):

@@ -4,7 +4,7 @@ import importlib.util
 import pathlib
 
 from specdec.base import UsageError
-from specdec.models import gguf
+from specdec.models import gguf, hf
 
 DTYPES = ('float32', 'bfloat16', 'float16')
 
@@ -13,7 +13,7 @@ def load(name, dtype='float32'):
   """Loads a language model.
 
   Args:
-    name: gguf:PATH, or a known name.
+    name: hf:PATH_OR_REPO_ID, gguf:PATH, or a known name.
     dtype: of the params, one of DTYPES.
 
   Returns:
@@ -26,15 +26,24 @@ def load(name, dtype='float32'):
     raise UsageError(
       f'dtype = {dtype!r}: it must be one of {", ".join(DTYPES)}'
     )
-  if name in KNOWN:
-    return KNOWN[name](dtype)._replace(name=name)
   scheme, _, rest = name.partition(':')
-  if scheme not in SCHEMES or not rest:
+  if name in KNOWN:
+    checkpoint = KNOWN[name](dtype)
+  elif scheme in SCHEMES and rest:
+    checkpoint = SCHEMES[scheme](rest, dtype)
+  else:
     raise UsageError(
       f'model {name!r}: give hf:PATH_OR_REPO_ID, gguf:PATH or a known name'
       f' ({", ".join(KNOWN)})'
     )
-  return SCHEMES[scheme](rest, dtype)._replace(name=name)
+  rows, tokenizer = checkpoint.config.vocab_size, checkpoint.tokenizer
+  if tokenizer is not None and tokenizer.size > rows:
+    # An id without a row would silently read another one.
+    raise UsageError(
+      f'model {name!r}: its tokenizer has {tokenizer.size} ids, its embedding'
+      f' {rows} rows; give the tokenizer that the model was trained with'
+    )
+  return checkpoint._replace(name=name)
 
 
 def _smollm2(dtype):
@@ -51,4 +60,4 @@ def _smollm2(dtype):
 
 
 KNOWN = {'smollm2-135m': _smollm2}
-SCHEMES = {'gguf': gguf.load}
+SCHEMES = {'hf': hf.load, 'gguf': gguf.load}

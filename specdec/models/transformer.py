@@ -27,7 +27,7 @@ class Transformer(nnx.Module):
       lambda rngs: layers.Block(config, rngs, row_kernels),
       in_axes=0,
       out_axes=0,
-    )(rngs.fork(split=config.num_layers))
+    )(rngs.split(config.num_layers))
     self.norm = layers.RMSNorm(config.width, config.norm_eps)
     if not config.tie_embeddings:
       self.head = nnx.Param(
