@@ -79,10 +79,11 @@ def transform(logits, sampling):
       (sampling.min_p > 0, keep_min_p),
     ):
       asked &= ~greedy
+      # Even to divide by a sum near 1 would change the rows that do not ask.
       probs = jax.lax.cond(
         jnp.any(asked),
-        lambda probs, asked=asked, keep=keep: _keep(
-          probs, keep(probs, sampling) | _rows(~asked)
+        lambda probs, asked=asked, keep=keep: jnp.where(
+          _rows(asked), _keep(probs, keep(probs, sampling)), probs
         ),
         lambda probs: probs,
         probs,

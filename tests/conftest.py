@@ -1,3 +1,5 @@
+"""What every test runs under."""
+
 import importlib.util
 
 import jax
@@ -5,8 +7,15 @@ import pytest
 
 from specdec.models import load
 
-# A shape that broadcasts by accident is an error.
+# A silent broadcast of [V] against [B, V] hides a wrong axis.
 jax.config.update('jax_numpy_rank_promotion', 'raise')
+
+
+@pytest.fixture
+def float64():
+  """Double precision inside one test."""
+  with jax.enable_x64(True):
+    yield
 
 
 @pytest.fixture(scope='session')
