@@ -33,7 +33,7 @@ def attend(query, keys, values, layer, context, window=None):
 
   Args:
     query: [B, T, H, head_dim], scaled.
-    keys: [L, B, K, S, head_dim].
+    keys: [L, B, K, head_dim, S].
     values: [L, B, K, S, head_dim].
     layer: int32 [].
     context: of the pass.
@@ -50,10 +50,10 @@ def attend(query, keys, values, layer, context, window=None):
 
   def add_block(block, carry):
     top, total, mixed = carry
-    k = cache_lib.read(keys, layer, block)
-    v = cache_lib.read(values, layer, block)
+    k = cache_lib.read(keys, layer, block, cache_lib.KEY_ROWS)
+    v = cache_lib.read(values, layer, block, cache_lib.VALUE_ROWS)
     scores = jnp.einsum(
-      'bkgth,bksh->bkgts', query, k, preferred_element_type=jnp.float32
+      'bkgth,bkhs->bkgts', query, k, preferred_element_type=jnp.float32
     )
     seen = _seen(context, block, window)
     scores = jnp.where(seen[:, None, None], scores, HIDDEN)

@@ -89,8 +89,10 @@ class Attention(nnx.Module):
     if config.qk_norm:
       q, k = self.query_norm(q), self.key_norm(k)
     q, k = rotary.rotate(q, *angles), rotary.rotate(k, *angles)
-    keys = cache_lib.write(keys, layer, context.start, k)
-    values = cache_lib.write(values, layer, context.start, v)
+    keys = cache_lib.write(keys, layer, context.start, k, cache_lib.KEY_ROWS)
+    values = cache_lib.write(
+      values, layer, context.start, v, cache_lib.VALUE_ROWS
+    )
     mixed = attention.attend(
       q * config.head_dim**-0.5,
       keys,
@@ -132,8 +134,8 @@ class Block(nnx.Module):
 
     Args:
       x: [B, T, D].
-      keys: [L, B, K, S, head_dim], the cache of all layers.
-      values: the same.
+      keys: [L, B, K, head_dim, S], the cache of all layers.
+      values: [L, B, K, S, head_dim].
       layer: int32 [], this layer's index.
       angles: cosine and sine, each [B, T, head_dim / 2].
       context: attention.Context.
