@@ -131,7 +131,7 @@ def test_lenience_raises_the_overlap_and_bounds_the_output():
   p, q = distributions(4, 100, 5), distributions(5, 100, 5)
   lenience = np.array([1.0, 0.5, 0.3, 0.1])
   with jax.enable_x64(True):
-    overlaps = theory.lenient_overlap(p, q, lenience[:, None])
+    overlaps = theory.lenient_overlap(p[None], q[None], lenience[:, None])
   assert_allclose(overlaps[0], np.minimum(p, q).sum(-1), atol=1e-12)
   assert np.all(np.diff(overlaps, axis=0) >= 0)
   # Kept with p / (l q), replaced from the residual of p and l q.
