@@ -7,6 +7,7 @@ line that says what to do, and exit code 2.
 """
 
 import importlib
+import logging
 import pathlib
 import sys
 
@@ -56,4 +57,6 @@ def fail(message):
 
 
 if __name__ == '__main__':
+  # absl lets INFO through, at which jax names each accelerator that is absent.
+  logging.getLogger('jax').setLevel(logging.WARNING)
   app.run(main, flags_parser=parse)

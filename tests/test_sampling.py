@@ -1,5 +1,6 @@
-"""The one transform, against a plain float64 reference that sorts."""
+"""The one transform, against a float64 reference that sorts."""
 
+import exact
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,27 +14,6 @@ from specdec.base import SamplingParams, UsageError
 
 VOCAB = 7
 transform = jax.jit(sampling.transform)
-
-
-def reference(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
-  """The distribution of one row of logits [V], by sorting, in float64."""
-  logits = np.asarray(logits, np.float64)
-  if temperature < 1e-5:
-    return np.eye(logits.size)[logits.argmax()]
-  scaled = (logits - logits.max()) / temperature
-  probs = np.exp(scaled) / np.exp(scaled).sum()
-  order = np.argsort(-probs, kind='stable')  # ties: lowest id first
-  if 0 < top_k < logits.size:
-    probs[order[top_k:]] = 0
-    probs /= probs.sum()
-  if top_p < 1:
-    ahead = np.cumsum(probs[order]) - probs[order]
-    probs[order[ahead >= top_p]] = 0
-    probs /= probs.sum()
-  if min_p > 0:
-    probs[probs < min_p * probs.max()] = 0
-    probs /= probs.sum()
-  return probs
 
 
 def law(probs, **params):
@@ -70,7 +50,9 @@ def test_a_mixed_batch_equals_the_sorting_reference(rows):
   with jax.enable_x64(True):
     probs = transform(np.array(logits, np.float64)[:, None], batch)[:, 0]
     want = [
-      reference(logits[row], *(field[row].item() for field in batch))
+      exact.sorted_transform(
+        logits[row], *(field[row].item() for field in batch)
+      )
       for row in range(3)
     ]
     assert_allclose(probs, want, atol=1e-12)

@@ -17,6 +17,9 @@ from specdec.base import (
   UsageError,
 )
 
+# Rows of up to so many stop tokens share one compilation.
+STOP_SLOTS = 8
+
 
 def state(
   target, drafter, weights, tokens, length, max_length, stops, key, sampling
@@ -114,11 +117,12 @@ def arrays(target, gamma, prompts, max_new_tokens, stops, max_len=None):
 
 
 def _stop_rows(stops, batch):
-  """Stop tokens as int32 [B, N], padded with -1."""
+  """Stop tokens as int32 [B, N], padded with -1 to a multiple of STOP_SLOTS."""
   rows = [list(row) if np.ndim(row) else None for row in stops]
   if not rows or rows[0] is None:
     rows = [list(stops)] * batch
   if len(rows) != batch:
     raise UsageError(f'stops has {len(rows)} rows: give one for each prompt')
-  width = max(1, *(len(row) for row in rows))
+  longest = max(1, *(len(row) for row in rows))
+  width = -(-longest // STOP_SLOTS) * STOP_SLOTS
   return np.array([row + [-1] * (width - len(row)) for row in rows], np.int32)
