@@ -9,11 +9,13 @@ line that says what to do, and exit code 2.
 import importlib
 import logging
 import pathlib
+import pkgutil
 import sys
 
 from absl import app, flags
 from ml_collections import config_flags
 
+from specdec import experiments
 from specdec.base import UsageError
 
 CONFIG = config_flags.DEFINE_config_file('config', None, 'The experiment.')
@@ -30,24 +32,48 @@ def parse(argv):
       raise UsageError(
         f'{rest[1]!r} is no flag: give --config.field=value for a field'
       )
+    _ = CONFIG.value.experiment  # a config that was not read says so here
     return rest
-  except AttributeError as error:
-    fail(f'no such field of the config: {error}')
-  except (flags.Error, OSError, UsageError) as error:
+  except (AttributeError, KeyError) as error:
+    reason = error.args[0]
+    if isinstance(reason, KeyError):
+      reason = reason.args[0]
+    name, _, hint = str(reason).partition('\n')
+    given = (arg for arg in argv if name.strip("'") in arg)
+    fail(
+      f'{next(given, name)}: the config has no such field.'
+      f' {hint or "Its file lists them all."}'
+    )
+  except OSError:
+    name = config_flags.get_config_filename(flags.FLAGS['config'])
+    fail(f'config = {name!r}: it cannot be read; give configs/NAME.py')
+  except (flags.Error, UsageError) as error:
     fail(error)
 
 
 def main(_):
   """Runs the experiment that the config names."""
   config = CONFIG.value
-  workdir = pathlib.Path(WORKDIR.value or f'runs/{config.experiment}')
-  module = importlib.import_module(f'specdec.experiments.{config.experiment}')
   try:
-    module.run(config, workdir)
+    run = experiment(config.experiment)
+    run(config, pathlib.Path(WORKDIR.value or f'runs/{config.experiment}'))
   except UsageError as error:
     fail(error)
   except KeyboardInterrupt:
     fail('interrupted')
+
+
+def experiment(name):
+  """The function `run` of a module of specdec.experiments."""
+  names = [module.name for module in pkgutil.iter_modules(experiments.__path__)]
+  if name in names:
+    module = importlib.import_module(f'specdec.experiments.{name}')
+    if hasattr(module, 'run'):
+      return module.run
+  raise UsageError(
+    f'experiment = {name!r}: give a module of specdec/experiments that has a'
+    ' function run'
+  )
 
 
 def fail(message):

@@ -13,6 +13,8 @@ import platform
 import jax
 import numpy as np
 
+from specdec.base import UsageError
+
 PACKAGES = ('jax', 'jaxlib', 'flax', 'numpy', 'specdec')
 
 
@@ -26,11 +28,20 @@ def start(workdir, config):
   Returns:
     The absolute path of the workdir, which exists and holds config.json and
     versions.json.
+
+  Raises:
+    UsageError: no folder can be made there.
   """
   workdir = pathlib.Path(workdir).resolve()
-  if (workdir / 'summary.json').exists():
-    _set_aside(workdir)
-  (workdir / 'figures').mkdir(parents=True, exist_ok=True)
+  try:
+    if (workdir / 'summary.json').exists():
+      _set_aside(workdir)
+    (workdir / 'figures').mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise UsageError(
+      f'workdir = {str(workdir)!r}: {error.strerror}; give a folder that can'
+      ' be written'
+    ) from error
   (workdir / 'metrics.jsonl').unlink(missing_ok=True)
   write_json(workdir / 'config.json', config)
   write_json(workdir / 'versions.json', versions())
