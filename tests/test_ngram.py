@@ -21,10 +21,8 @@ def proposed(rows, gamma, max_match=5, min_match=1, width=None, junk=0):
   propose = jax.jit(drafter.propose)
   proposal, _ = propose(None, state, tokens, length, None, None)
   assert proposal.probs is None
-  return [
-    drafts[:count].tolist()
-    for drafts, count in zip(proposal.tokens, proposal.length, strict=True)
-  ]
+  drafts, count = np.asarray(proposal.tokens), np.asarray(proposal.length)
+  return [drafts[row, : count[row]].tolist() for row in range(len(rows))]
 
 
 def expected(row, gamma, max_match, min_match):
