@@ -21,7 +21,7 @@ def get_config():
       max_match=5,  # tokens, longest suffix that is looked up
       min_match=3,  # tokens; shorter ones are right too rarely to pay
     ),
-    gamma=8,  # most drafts of a round; 0 is autoregressive
+    gamma=4,  # most drafts of a round; 0 is autoregressive
     rule='token',
     sampling=dict(
       temperature=0.0,  # 0 is greedy

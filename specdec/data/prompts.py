@@ -38,7 +38,8 @@ def load(path=None, limit=None):
   """
   path = pathlib.Path(path or BUILT_IN)
   try:
-    lines = path.read_text(encoding='utf-8').splitlines()
+    # A text may hold what `splitlines` takes for the end of a line.
+    lines = path.read_text(encoding='utf-8-sig').split('\n')
   except (OSError, UnicodeDecodeError) as error:
     raise UsageError(
       f'prompts = {str(path)!r}: {error}; give a JSON Lines file'

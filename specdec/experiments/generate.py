@@ -96,8 +96,13 @@ def run(config, workdir):
 
 
 def _check_lengths(ids, max_new_tokens, context):
-  """Refuses a prompt that does not fit, before anything is compiled."""
+  """Refuses a prompt that is empty or too long, before anything is compiled."""
   for row, prompt in enumerate(ids, 1):
+    if not prompt:
+      raise UsageError(
+        f"prompt {row} has 0 tokens: the target's tokenizer knows nothing in"
+        ' it; change or remove it'
+      )
     if len(prompt) + max_new_tokens > context:
       raise UsageError(
         f'prompt {row} has {len(prompt)} tokens; with max_new_tokens ='

@@ -12,6 +12,9 @@ from flax import nnx
 from specdec import cache as cache_lib
 from specdec.models import attention, rotary
 
+# Up to so many rows are multiplied one by one; see Linear.
+FEW_ROWS = 5
+
 
 class RMSNorm(nnx.Module):
   """Root-mean-square norm, https://arxiv.org/abs/1910.07467, in float32."""
@@ -32,9 +35,10 @@ class Linear(nnx.Module):
   """An affine map, y = x W + b, with W as [in, out].
 
   `row_kernel`, where it is asked for, is W once more as [out, in]. XLA on CPU
-  multiplies a single row with it straight from the stack of layers; every
-  other product copies the layer's slice first. It makes a decoding step at
-  batch 1 about 1.4 times faster, and costs the memory of a second copy.
+  multiplies one row with it straight from the stack of layers; every other
+  product copies the layer's slice first. Measured on SmolLM2-135M and 2 cores,
+  a forward of 1 row takes 28 ms instead of 40, of 2 rows 46 instead of 75, of
+  5 rows 66 instead of 81. It costs the memory of a second copy.
   """
 
   def __init__(self, num_in, num_out, rngs, use_bias=False, row_kernel=False):
@@ -49,8 +53,9 @@ class Linear(nnx.Module):
     """Maps [..., in] to [..., out]."""
     lead, num_in = x.shape[:-1], x.shape[-1]
     rows = x.reshape(-1, num_in)
-    if hasattr(self, 'row_kernel') and rows.shape[0] == 1:
-      y = rows @ self.row_kernel[...].T
+    if hasattr(self, 'row_kernel') and rows.shape[0] <= FEW_ROWS:
+      kernel = self.row_kernel[...].T
+      y = jnp.concatenate([row[None] @ kernel for row in rows])
     else:
       y = rows @ self.kernel[...]
     if hasattr(self, 'bias'):

@@ -1,0 +1,112 @@
+"""Prompt files: the forms they may have, and what breaks them."""
+
+import json
+
+import pytest
+
+from specdec.base import UsageError
+from specdec.data import prompts
+
+
+def write(folder, *rows):
+  path = folder / 'prompts.jsonl'
+  lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+  path.write_text('\n'.join(lines), encoding='utf-8')
+  return path
+
+
+def asked(text):
+  return [{'role': 'user', 'content': text}]
+
+
+def test_a_form_of_a_prompt_is_not_read(tmp_path):
+  talk = [*asked('a'), {'role': 'assistant', 'content': 'b'}, *asked('c')]
+  path = write(
+    tmp_path,
+    {'prompt': 'one'},
+    '',
+    {'turns': ['two', 'later'], 'category': 'math'},
+    {'messages': talk, 'kind': 'chat', 'category': 'other'},
+    {'prompt': 'naïve ‹日本›', 'question_id': 3},
+  )
+  assert prompts.load(path) == [
+    ('all', asked('one')),
+    ('math', asked('two')),
+    ('chat', talk),
+    ('all', asked('naïve ‹日本›')),
+  ]
+
+
+@pytest.mark.parametrize(
+  'line',
+  [
+    '{"prompt": ',
+    'plain text',
+    '[1, 2]',
+    '"text"',
+    'null',
+    '{}',
+    '{"prompt": ""}',
+    '{"prompt": "  "}',
+    '{"prompt": 3}',
+    '{"prompt": null, "turns": []}',
+    '{"turns": "text"}',
+    '{"turns": [3]}',
+    '{"messages": []}',
+    '{"messages": "text"}',
+    '{"messages": ["text"]}',
+    '{"messages": [{"role": "user"}]}',
+    '{"messages": [{"content": "text"}]}',
+    '{"messages": [{"role": "user", "content": ""}]}',
+  ],
+)
+def test_a_broken_line_is_not_named_by_its_number(tmp_path, line):
+  path = write(tmp_path, {'prompt': 'one'}, '', line, {'prompt': 'two'})
+  with pytest.raises(UsageError) as error:
+    prompts.load(path)
+  assert str(error.value).startswith(f'{path}, line 3: ')
+
+
+def test_a_separator_inside_a_text_breaks_its_line(tmp_path):
+  # JSON allows these raw inside a text; JSON Lines are cut at \n alone.
+  text = 'a\u2028b\u0085c\u2029d'
+  row = json.dumps({'prompt': text}, ensure_ascii=False)
+  path = write(tmp_path, row, {'prompt': 'two'})
+  assert [p.messages for p in prompts.load(path)] == [asked(text), asked('two')]
+
+
+def test_a_byte_order_mark_breaks_the_first_line(tmp_path):
+  path = tmp_path / 'prompts.jsonl'
+  path.write_text('{"prompt": "one"}\r\n', encoding='utf-8-sig')
+  assert prompts.load(path) == [('all', asked('one'))]
+
+
+@pytest.mark.parametrize('content', [b'', b'\n \n', b'\xff\xfe'])
+def test_a_file_without_prompts_is_taken(tmp_path, content):
+  path = tmp_path / 'prompts.jsonl'
+  path.write_bytes(content)
+  for bad in (path, tmp_path, tmp_path / 'absent'):
+    with pytest.raises(UsageError) as error:
+      prompts.load(bad)
+    assert f'prompts = {str(bad)!r}' in str(error.value)
+
+
+def test_a_limit_keeps_the_head_alone(tmp_path):
+  path = write(tmp_path, *({'prompt': str(i)} for i in range(6)))
+
+  def kept(limit):
+    loaded = prompts.load(path, limit)
+    return [int(prompt.messages[0]['content']) for prompt in loaded]
+
+  assert kept(3) == [0, 2, 4]
+  assert kept(1) == [0]
+  assert kept(None) == kept(6) == kept(7) == [*range(6)]
+
+
+def test_a_kind_is_missing_from_the_built_in_set():
+  built_in = prompts.load()
+  kinds = {prompt.kind for prompt in built_in}
+  assert 'all' not in kinds
+  assert len(kinds) >= 7
+  texts = [prompt.messages[-1]['content'] for prompt in built_in]
+  assert len(set(texts)) == len(texts)
