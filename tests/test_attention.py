@@ -10,7 +10,8 @@ from specdec import cache as cache_lib
 from specdec.models import attention
 
 BATCH, TOKENS, HEADS, KV_HEADS, DIM = 4, 5, 4, 2, 8
-STARTS = (0, 250, 256, 500)  # before, across, at and behind a block's edge
+# Before, across, at and behind a block's edge.
+STARTS = (0, cache_lib.BLOCK - 3, cache_lib.BLOCK, 2 * cache_lib.BLOCK - 12)
 
 
 def dense(query, keys, values, seen):
@@ -60,7 +61,7 @@ def test_blocks_equal_a_dense_softmax(arrays, window, tree):
     jnp.broadcast_to(mask, (BATCH, TOKENS, TOKENS)) if tree else None,
   )
   got = jax.jit(attention.attend, static_argnums=5)(
-    query, keys, values, 1, context, window
+    query, keys.swapaxes(-1, -2), values, 1, context, window
   )
   for row in range(BATCH):
     seen = np.concatenate([np.ones((TOKENS, start[row]), bool), mask], 1)
