@@ -28,6 +28,9 @@ def parse(argv):
     rest = flags.FLAGS(argv)
     if CONFIG.value is None:
       raise UsageError('no experiment: give --config configs/NAME.py')
+    # A file that did not load says so when it is read, not before.
+    if not CONFIG.value.get('experiment'):
+      raise UsageError('the config names no experiment: set its `experiment`')
     if rest[1:]:
       raise UsageError(
         f'{rest[1]!r} is no flag: give --config.field=value for a field'

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from specdec import rng, sampling
-from specdec.base import Weights
+from specdec.base import RUNNING, Weights
 from specdec.decode import speculative, stats
 from specdec.drafters import model
 from specdec.models import markov
@@ -279,19 +279,25 @@ def test_a_round_uses_no_key_twice(traced):
     jax.jit(decoder.step)(weights, state)
 
 
-def test_a_jitted_step_equals_an_eager_one(traced):
+def test_eager_rounds_end_where_the_compiled_loop_ends(traced):
   decoder, weights, _ = traced
-  params = sampling.params(2, temperature=[1, 0], top_p=[0.9, 1])
-  state = decoder.init(
-    weights, [[0, 3], [1]], rng.sequence_keys(0, 2), params, [9, 2]
-  )
-  jitted = jax.jit(decoder.step)
-  for _ in range(2):
-    with jax.disable_jit():
-      eager = decoder.step(weights, state)
-    outcomes = jitted(weights, state), eager
-    hidden = [(state._replace(key=None), info) for state, info in outcomes]
-    jax.tree.map(
-      lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), *hidden
+
+  def start():
+    return decoder.init(
+      weights,
+      [[0, 3], [1]],
+      rng.sequence_keys(0, 2),
+      sampling.params(2),
+      [7, 2],
+      max_len=30,
     )
-    state = outcomes[0][0]
+
+  compiled, state = decoder.generate(weights, start()), start()
+  with jax.disable_jit():
+    while (state.finish_reason == RUNNING).any():
+      state, _ = decoder.step(weights, state)
+  jax.tree.map(
+    lambda a, b: assert_allclose(a, b, atol=1e-6),
+    compiled._replace(key=None),
+    state._replace(key=None),
+  )

@@ -91,7 +91,7 @@ def faults(module, source):
   return wrong
 
 
-@pytest.mark.parametrize('module, path', modules())
+@pytest.mark.parametrize('module, path', list(modules()))
 def test_imports_point_down(module, path):
   if module == 'specdec':
     return
