@@ -35,7 +35,6 @@ def parse(argv):
       raise UsageError(
         f'{rest[1]!r} is no flag: give --config.field=value for a field'
       )
-    _ = CONFIG.value.experiment  # a config that was not read says so here
     return rest
   except (AttributeError, KeyError) as error:
     reason = error.args[0]
