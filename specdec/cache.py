@@ -2,8 +2,7 @@
 
 Every layer lies in one buffer, which the scan over layers carries and updates
 in place. Keys lie as [head_dim, S] and values as [S, head_dim], each as the
-product that reads it wants it: with [S, head_dim] the scores of a step of
-SmolLM2-135M at batch 8 on CPU take 14 ms, and as they lie 3 ms.
+product that reads it wants it: else XLA on CPU packs every block anew.
 
 Rolling back is setting a length; rows at and beyond it are stale, masked, and
 overwritten by the next write.

@@ -34,10 +34,10 @@ MERGES = [
 ]
 
 
-def write_model(folder, noise=0.0, swap=False):
+def write_model(folder, noise=0.0, swap=False, **changes):
   """A checkpoint with a tokenizer of 48 ids. Returns its name."""
   # One layer: nearly all the time of a run is compilation.
-  fields = tiny_models.config('Llama', num_hidden_layers=1)
+  fields = tiny_models.config('Llama', num_hidden_layers=1, **changes)
   draw = np.random.default_rng(0)
   arrays = {
     name: array + noise * draw.normal(size=array.shape)
@@ -231,6 +231,36 @@ def test_a_prompt_beyond_the_context_is_compiled_first(
   assert 'prompt 2 has 53 tokens' in line
   assert f'max_new_tokens = {NEW_TOKENS}' in line
   assert 'context of 64' in line
+
+
+def test_a_draft_runs_beyond_its_own_context(tmp_path, names):
+  short = write_model(tmp_path / 'short', max_position_embeddings=16)
+  line = refusal(tmp_path / 'run', names, drafter='model', draft=short)
+  assert 'context of 16' in line
+
+
+@pytest.mark.parametrize(
+  'token, logprob, differs, tie',
+  (
+    (5, -1.0, False, False),
+    (6, -1.0005, True, True),
+    (6, -1.5, True, False),
+  ),
+)
+def test_a_mismatch_hides_behind_a_tie(token, logprob, differs, tie):
+  plain = {'tokens': [4, 5, 7], 'logprobs': [-0.1, -1.0, -0.2]}
+  ours = {'tokens': [4, token, 7], 'logprobs': [-0.1, logprob, -0.2]}
+  assert generate.compare(plain, ours) == (differs, tie)
+  # What is cut short differs, and is no tie.
+  assert generate.compare(plain, {k: v[:2] for k, v in plain.items()}) == (
+    True,
+    False,
+  )
+
+
+def test_a_temperature_that_acts_as_zero_counts_as_sampling():
+  assert generate.Config.of(config(sampling__temperature=1e-9)).decode.greedy
+  assert not generate.Config.of(config(sampling__temperature=0.5)).decode.greedy
 
 
 def test_a_prompt_of_no_known_letter_is_found_after_others(tmp_path, names):

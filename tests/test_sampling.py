@@ -159,6 +159,7 @@ def test_impossible_tokens_are_never_drawn():
     ('temperature', float('nan')),
     ('temperature', float('inf')),
     ('top_k', -2),
+    ('top_k', 2.5),
     ('top_p', 0.0),
     ('top_p', 1.5),
     ('min_p', 1.0),

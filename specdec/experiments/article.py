@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from specdec import metrics, rejection, rng, sampling, theory
-from specdec.base import Proposal, UsageError
+from specdec.base import Proposal
+from specdec.experiments import checks
 from specdec.plots import article as plots
 from specdec.verify import token
 
@@ -49,21 +50,22 @@ class Config:
   max_gamma: int
 
   def __post_init__(self):
-    shown_range = f'in 1..{self.proposals}, the number of proposals'
-    for name, good, rule in (
-      ('proposals', self.proposals >= 100, 'at least 100'),
-      ('shown', 1 <= self.shown <= self.proposals, shown_range),
-      ('rounds', self.rounds >= 1, 'at least 1'),
-      (
-        'alphas',
-        self.alphas and all(0 <= alpha <= 1 for alpha in self.alphas),
-        'one or more values in [0, 1]',
-      ),
-      ('c', self.c > 0, 'above 0'),
-      ('max_gamma', self.max_gamma >= 1, 'at least 1'),
-    ):
-      if not good:
-        raise UsageError(f'{name} = {getattr(self, name)}: it must be {rule}')
+    checks.at_least('proposals', self.proposals, 100)
+    checks.at_least('rounds', self.rounds, 1)
+    checks.at_least('max_gamma', self.max_gamma, 1)
+    checks.require(
+      'shown',
+      self.shown,
+      1 <= self.shown <= self.proposals,
+      f'in 1..{self.proposals}, the number of proposals',
+    )
+    checks.require(
+      'alphas',
+      self.alphas,
+      self.alphas and all(0 <= alpha <= 1 for alpha in self.alphas),
+      'one or more values in [0, 1]',
+    )
+    checks.require('c', self.c, self.c > 0, 'above 0')
 
 
 def density(x):

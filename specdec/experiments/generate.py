@@ -16,7 +16,7 @@ from specdec import metrics
 from specdec.base import UsageError
 from specdec.data import prompts as prompts_lib
 from specdec.decode import autoregressive, speculative, stats
-from specdec.experiments import report, setup, timed
+from specdec.experiments import checks, report, setup, timed
 from specdec.verify import RULES
 
 # Two tokens whose log-probabilities differ by less are a tie: products of
@@ -45,8 +45,8 @@ class Config:
   baseline: bool
 
   def __post_init__(self):
-    setup.at_least('max_prompts', self.max_prompts, 0)
-    setup.at_least('max_new_tokens', self.max_new_tokens, 1)
+    checks.at_least('max_prompts', self.max_prompts, 0)
+    checks.at_least('max_new_tokens', self.max_new_tokens, 1)
 
   @classmethod
   def of(cls, config):
@@ -106,7 +106,7 @@ def _check_lengths(ids, max_new_tokens, context):
     if len(prompt) + max_new_tokens > context:
       raise UsageError(
         f'prompt {row} has {len(prompt)} tokens; with max_new_tokens ='
-        f" {max_new_tokens} it exceeds the target's context of {context}"
+        f" {max_new_tokens} it exceeds the models' context of {context}"
         ' tokens: shorten the prompt or lower max_new_tokens'
       )
 
@@ -159,7 +159,7 @@ def _describe(config, decoding, prompts, batch, offset, result):
     if len(batch.ids) == 1:
       row['autoregressive_s'] = plain.decode_s
     row['autoregressive_tokens'] = len(plain.outputs[offset]['tokens'])
-    if config.decode.temperature == 0:
+    if config.decode.greedy:
       row['differs'], row['tie'] = compare(plain.outputs[offset], output)
   return row
 
@@ -223,7 +223,7 @@ def _summarize(config, rows, results, compile_s):
     speed = stats.rate(tokens, sum(result.decode_s for result in plain))
     summary['autoregressive_tokens_per_s'] = speed
     summary['speedup'] = stats.rate(summary['speculative_tokens_per_s'], speed)
-    if config.decode.temperature == 0:
+    if config.decode.greedy:
       summary['greedy_mismatches'] = sum(row['differs'] for row in rows)
       summary['ties'] = sum(row['tie'] for row in rows)
   summary['kinds'] = {

@@ -21,8 +21,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from specdec import metrics, rejection, theory
-from specdec.base import UsageError
-from specdec.experiments import article
+from specdec.experiments import article, checks
 
 REPRODUCED = 'reproduced'
 WITHIN_ROUNDING = 'within rounding'
@@ -76,11 +75,8 @@ class Config:
   grid_points: int
 
   def __post_init__(self):
-    for name, least in (('panels', 1), ('grid_points', 2)):
-      if getattr(self, name) < least:
-        raise UsageError(
-          f'{name} = {getattr(self, name)}: it must be at least {least}'
-        )
+    checks.at_least('panels', self.panels, 1)
+    checks.at_least('grid_points', self.grid_points, 2)
 
 
 class Line(NamedTuple):

@@ -12,6 +12,7 @@ from specdec import sampling
 from specdec.base import Drafter, Model, UsageError, Weights
 from specdec.drafters import model as model_drafter
 from specdec.drafters import ngram
+from specdec.experiments import checks
 from specdec.models import functional, load, tokenizer
 from specdec.verify import RULES
 
@@ -54,16 +55,21 @@ class DecodeConfig:
   batch_size: int
 
   def __post_init__(self):
-    one_of('drafter', self.drafter, DRAFTERS)
-    one_of('rule', self.rule, RULES)
-    one_of('dtype', self.dtype, DTYPES)
-    at_least('gamma', self.gamma, 0)
-    at_least('batch_size', self.batch_size, 1)
+    checks.one_of('drafter', self.drafter, DRAFTERS)
+    checks.one_of('rule', self.rule, RULES)
+    checks.one_of('dtype', self.dtype, DTYPES)
+    checks.at_least('gamma', self.gamma, 0)
+    checks.at_least('batch_size', self.batch_size, 1)
     if self.drafter == 'model' and not self.draft:
       raise UsageError("draft = '': the drafter 'model' needs a model's name")
     if self.drafter == 'ngram':
       ngram.build(self.gamma, self.max_match, self.min_match)
     self.sampling(1)
+
+  @property
+  def greedy(self):
+    """Does every row take the argmax?"""
+    return bool(sampling.is_greedy(self.sampling(1))[0])
 
   def sampling(self, batch):
     """The SamplingParams of a batch."""
@@ -80,18 +86,6 @@ class Decoding(NamedTuple):
   weights: Weights
   tokenizer: tokenizer.Tokenizer
   stop_tokens: tuple[int, ...]
-
-
-def one_of(field, value, names):
-  """Refuses a word that is not among `names`."""
-  if value not in names:
-    raise UsageError(f'{field} = {value!r}: it must be one of {_list(names)}')
-
-
-def at_least(field, value, least):
-  """Refuses a number under `least`."""
-  if value < least:
-    raise UsageError(f'{field} = {value}: it must be at least {least}')
 
 
 def dtype_of(name):
@@ -133,6 +127,8 @@ def load_decoding(config: DecodeConfig) -> Decoding:
       else model_of(draft, size, config.batch_size)
     )
     drafter = model_drafter.build(model, config.gamma)
+    context = min(target_model.max_length, model.max_length)
+    target_model = target_model._replace(max_length=context)
     weights = Weights(target_params, params)
   return Decoding(
     target_model, drafter, weights, vocabulary, tuple(target.stop_tokens)
@@ -147,7 +143,7 @@ def model_of(checkpoint, vocab_size, batch_size) -> tuple[Model, Any]:
     vocab_size: real ids.
     batch_size: sequences decoded together.
   """
-  # A second copy of the weights for single rows pays on CPU alone.
+  # A second copy of the weights for few rows pays on CPU alone.
   rows = jax.default_backend() == 'cpu' and batch_size == 1
   params = checkpoint.params
   if rows:
@@ -169,7 +165,3 @@ def _check_vocabulary(target, draft):
       f" {target.name!r}'s: id {found.id} is {found.second!r}, not"
       f' {found.first!r}; choose a draft of the same tokenizer'
     )
-
-
-def _list(names):
-  return ', '.join(names)

@@ -13,10 +13,10 @@ from rich import console as rich_console
 from rich import table as rich_table
 
 from specdec import metrics, rng, sampling, timing
-from specdec.base import UsageError, Weights
+from specdec.base import Weights
 from specdec.decode import autoregressive, speculative
 from specdec.drafters import model as model_drafter
-from specdec.experiments import setup
+from specdec.experiments import checks, setup
 from specdec.models import load
 from specdec.verify import RULES
 
@@ -53,17 +53,17 @@ class Config:
   dtype: str
 
   def __post_init__(self):
-    setup.one_of('dtype', self.dtype, setup.DTYPES)
+    checks.one_of('dtype', self.dtype, setup.DTYPES)
     for field in ('gamma', 'batch_size', 'steps', 'repeats'):
-      setup.at_least(field, getattr(self, field), 1)
-    setup.at_least('rows', min(self.rows), PROMPT_TOKENS + 1)
-    setup.one_of('feeds: 1', 1, self.feeds)
+      checks.at_least(field, getattr(self, field), 1)
+    checks.require(
+      'feeds',
+      self.feeds,
+      1 in self.feeds and min(self.feeds) > 0,
+      'positive, 1 among them',
+    )
     needed = PROMPT_TOKENS + self.steps * (self.gamma + 1)
-    if needed > min(self.rows):
-      raise UsageError(
-        f'rows = {self.rows}: {self.steps} rounds need {needed} tokens; lower'
-        ' steps or gamma'
-      )
+    checks.at_least('rows (for steps and gamma)', min(self.rows), needed)
 
 
 def run(config, workdir):

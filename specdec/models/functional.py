@@ -31,7 +31,7 @@ def abstract(config):
 
 
 def with_row_kernels(params):
-  """Adds to every product of the layers the copy that single rows read.
+  """Adds to each product of the layers the copy that few rows read.
 
   See layers.Linear; for `build(..., row_kernels=True)`. Worth it on CPU, for
   decoding at batch 1.
