@@ -2,7 +2,8 @@
 
 The forward pass alone is a loop of model calls on fixed tokens; the decode
 loops do the same calls and everything else. What a round costs beyond its
-forwards is the difference.
+forwards is the difference; where the quartiles overlap, it is too small for
+this machine to tell, and may come out negative.
 """
 
 import dataclasses
@@ -185,9 +186,13 @@ def _again(loop, weights, state):
 
 def _summarize(config, checkpoint, times):
   """What summary.json holds; milliseconds of one call, and ratios."""
-  ms = {
-    name: value.median_s * 1e3 / (1 if name == 'read' else config.steps)
+  calls = {name: 1 if name == 'read' else config.steps for name in times}
+  quartiles_ms = {
+    name: [1e3 * t / calls[name] for t in (value.low_s, value.high_s)]
     for name, value in times.items()
+  }
+  ms = {
+    name: 1e3 * value.median_s / calls[name] for name, value in times.items()
   }
   leaves = jax.tree.leaves(checkpoint.params)
   forwards = ms['round, forwards']
@@ -197,6 +202,7 @@ def _summarize(config, checkpoint, times):
     'dtype': str(leaves[0].dtype),
     'weights_bytes': sum(leaf.nbytes for leaf in leaves),
     'ms': ms,
+    'quartiles_ms': quartiles_ms,
     'step_over_read': ms['step'] / ms['read'],
     'long_buffer_over_short': ms['step, long buffer'] / ms['step'],
     'batch_throughput_over_single': (
@@ -214,14 +220,17 @@ def _summarize(config, checkpoint, times):
 
 def _show(console, summary):
   """Prints the ratios, each with what it compares."""
-  ms = summary['ms']
+  ms, quartiles = summary['ms'], summary['quartiles_ms']
   table = rich_table.Table(box=None, pad_edge=False)
   table.add_column('what')
   table.add_column('ms', justify='right')
+  table.add_column('quartiles', justify='right')
   table.add_column('ratio', justify='right')
 
-  def line(what, name, ratio=None):
-    table.add_row(what, f'{ms[name]:.1f}', '' if ratio is None else ratio)
+  def line(what, name, ratio=''):
+    low, high = quartiles[name]
+    spread = f'{low:.1f}-{high:.1f}'
+    table.add_row(what, f'{ms[name]:.1f}', spread, ratio)
 
   line('reading the weights once', 'read')
   line(
