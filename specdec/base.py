@@ -60,6 +60,7 @@ class VerifyRule(NamedTuple):
   # (Proposal, target_probs [G+1, V]) -> float [G+1, V],
   # P(num_accepted = n, next_token = x | drafts)
   lossless: bool  # is the output's law exactly the target's?
+  shares_noise: bool = False  # may drafts be drawn with the target's noise?
 
 
 class ModelOutput(NamedTuple):
@@ -98,6 +99,8 @@ class Drafter(NamedTuple):
   # after a round: length is the new one; features[:, i] belongs to the token
   # at the old length - 1 + i
   gamma: int  # G, the most drafts of one round
+  shares_noise: bool = False  # drawn with the target's noise, by absolute
+  # position? Then only a rule that shares it leaves the law alone
 
 
 class Weights(NamedTuple):

@@ -12,6 +12,7 @@ next round, and its output would be biased.
 """
 
 import jax
+import jax.numpy as jnp
 
 # Streams of a round.
 DRAFT, ACCEPT, RESIDUAL, BONUS = range(4)
@@ -28,7 +29,7 @@ def sequence_keys(seed, num, start=0):
   Returns:
     Typed keys [num]. A sequence's key depends on its index, not on `num`.
   """
-  indices = start + jax.numpy.arange(num)
+  indices = start + jnp.arange(num)
   return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), indices)
 
 
@@ -51,3 +52,37 @@ def draw_key(key, position, stream, offset):
   """
   stream_key = jax.random.fold_in(round_key(key, position), stream)
   return jax.random.fold_in(stream_key, offset)
+
+
+def token_key(key, position):
+  """The key of the token at an absolute position, whatever the round.
+
+  It is the key that the autoregressive loop draws with. Among the rules only
+  `coupled` may use it.
+
+  Args:
+    key: the sequence's key; it is not consumed.
+    position: int32 [].
+
+  Returns:
+    A typed key [].
+  """
+  return draw_key(key, position, BONUS, 0)
+
+
+def uniforms(key, position, num, dtype):
+  """The uniforms of a round's acceptances.
+
+  Args:
+    key: the sequence's key; it is not consumed.
+    position: int32 [], position of the round's first draft.
+    num: number of drafts.
+    dtype: of the result.
+
+  Returns:
+    [num] in [0, 1), keyed by offset.
+  """
+  keys = jax.vmap(draw_key, (None, None, None, 0))(
+    key, position, ACCEPT, jnp.arange(num)
+  )
+  return jax.vmap(lambda k: jax.random.uniform(k, dtype=dtype))(keys)

@@ -136,6 +136,24 @@ def categorical(key, probs):
   return (block * width + token).astype(jnp.int32)
 
 
+def race(key, probs):
+  """One draw from a distribution, as the winner of an exponential race.
+
+  argmin_x E_x / p(x), with one exponential E_x a token, is x with probability
+  p(x). Two distributions that share a key often draw the same token.
+
+  Args:
+    key: typed key; it is consumed.
+    probs: float [V], that need not be normalised; what has 0 never wins.
+
+  Returns:
+    int32 [].
+  """
+  times = jax.random.exponential(key, probs.shape, probs.dtype)
+  times = jnp.where(probs > 0, times / jnp.where(probs > 0, probs, 1), jnp.inf)
+  return _lowest_id(times == jnp.min(times))
+
+
 def acceptance(p, q):
   """min(1, p / q), elementwise, where a token with p = 0 has 0."""
   return jnp.where(p < q, p / jnp.where(q > 0, q, 1), jnp.where(p > 0, 1, 0))
@@ -159,11 +177,19 @@ def _rows(values):
 
 def _point_mass(logits):
   """All probability on the argmax, the lowest id on ties."""
-  # Two plain reductions: XLA on CPU does not vectorise an argmax.
   ids = jnp.arange(logits.shape[-1], dtype=jnp.int32)[None, None]
-  top = logits == jnp.max(logits, -1, keepdims=True)
-  best = jnp.min(jnp.where(top, ids, logits.shape[-1]), -1, keepdims=True)
-  return (ids == best).astype(logits.dtype)
+  best = _lowest_id(logits == jnp.max(logits, -1, keepdims=True))
+  return (ids == best[..., None]).astype(logits.dtype)
+
+
+def _lowest_id(chosen):
+  """The first True of bool [..., V], int32 [...]."""
+  # A plain reduction: XLA on CPU does not vectorise an argmax.
+  size = chosen.shape[-1]
+  ids = jnp.arange(size, dtype=jnp.int32).reshape(
+    (1,) * (chosen.ndim - 1) + (size,)
+  )
+  return jnp.min(jnp.where(chosen, ids, size), -1)
 
 
 def _temper(logits, temperature):

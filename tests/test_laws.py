@@ -5,20 +5,19 @@
 
 import functools
 
-import exact
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import rules
+import texts
 import tiny
 from numpy.testing import assert_array_equal
 
-from specdec import rng, sampling
+from specdec import exact, rng, sampling
 from specdec.base import BUDGET, Weights
 from specdec.decode import speculative
 from specdec.drafters import model
-from specdec.verify import token
+from specdec.verify import block, controls, token
 
 VOCAB, GAMMA, LENGTH, ROWS = 3, 4, 6, 100_000
 MODEL, TARGET, DRAFT = tiny.markov_pair(VOCAB, overlap=0.5)
@@ -53,20 +52,25 @@ def strings(state, length=LENGTH):
 def p_value_of_texts(rule, limit):
   """Of 400,000 texts under the target's own law."""
   counts = sum(
-    exact.count_strings(strings(run(rule, limit, start)), VOCAB)
+    texts.count_strings(strings(run(rule, limit, start)), VOCAB)
     for start in range(0, 4 * ROWS, ROWS)
   )
   table = np.asarray(jax.nn.softmax(TARGET, -1), np.float64)
-  return exact.p_value(counts, exact.markov_joint(table[0], table, LENGTH))
+  return exact.p_value(counts, texts.markov_joint(table[0], table, LENGTH))
 
 
-@pytest.mark.parametrize('limit', (3, 4))
-def test_texts_have_the_targets_law_over_several_rounds(limit):
-  assert p_value_of_texts(token.RULE, limit) > 0.01
+@pytest.mark.parametrize(
+  'rule, limit', ((token.RULE, 3), (token.RULE, 4), (block.RULE, 3))
+)
+def test_texts_have_the_targets_law_over_several_rounds(rule, limit):
+  assert p_value_of_texts(rule, limit) > 0.01
 
 
-def test_the_same_test_rejects_a_wrong_residual():
-  assert p_value_of_texts(rules.CORRECT_FROM_P, 3) < 1e-6
+@pytest.mark.parametrize(
+  'rule', (controls.CORRECT_FROM_P, controls.BLOCK_BY_POSITION)
+)
+def test_the_same_test_rejects_a_wrong_residual_and_noise_by_position(rule):
+  assert p_value_of_texts(rule, 3) < 1e-6
 
 
 def test_texts_have_the_transformed_law_in_a_mixed_batch():
@@ -87,11 +91,11 @@ def test_texts_have_the_transformed_law_in_a_mixed_batch():
     },
   )
   for i, fields in enumerate(asked):
-    table = np.stack([exact.sorted_transform(r, **fields) for r in TARGET])
-    law = exact.markov_joint(table[0], table, 4)
+    table = np.stack([texts.sorted_transform(r, **fields) for r in TARGET])
+    law = texts.markov_joint(table[0], table, 4)
     assert (law == 0).any() == (i > 0)  # there is something to stay out of
     for j in range(3):
-      counts = exact.count_strings(
+      counts = texts.count_strings(
         strings(state, 4)[(kind == i) & (drafts == j)], VOCAB
       )
       assert exact.p_value(counts, law) > 1e-3, f'{fields}, group {j}'
@@ -116,9 +120,9 @@ def test_a_draft_that_knows_part_of_the_vocabulary_leaves_the_law_alone():
   # q is zero on token 0 everywhere.
   draft = jax.nn.log_softmax(DRAFT.at[:, 0].set(-jnp.inf), -1)
   state = run(token.RULE, 3, weights=(TARGET, draft))
-  counts = exact.count_strings(strings(state), VOCAB)
+  counts = texts.count_strings(strings(state), VOCAB)
   table = np.asarray(jax.nn.softmax(TARGET, -1), np.float64)
-  law = exact.markov_joint(table[0], table, LENGTH)
+  law = texts.markov_joint(table[0], table, LENGTH)
   assert exact.p_value(counts, law) > 0.01  # 100,000 texts
 
 

@@ -18,6 +18,7 @@ LEVELS = {
   'specdec.sampling': 1,
   'specdec.rejection': 1,
   'specdec.cache': 1,
+  'specdec.exact': 1,
   'specdec.verify': 2,
   'specdec.models': 2,
   'specdec.drafters': 3,

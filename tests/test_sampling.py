@@ -1,10 +1,10 @@
 """The one transform, against a float64 reference that sorts."""
 
-import exact
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -50,7 +50,7 @@ def test_a_mixed_batch_equals_the_sorting_reference(rows):
   with jax.enable_x64(True):
     probs = transform(np.array(logits, np.float64)[:, None], batch)[:, 0]
     want = [
-      exact.sorted_transform(
+      texts.sorted_transform(
         logits[row], *(field[row].item() for field in batch)
       )
       for row in range(3)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from specdec import rng, sampling
-from specdec.base import Drafter, Weights
+from specdec.base import Weights
 from specdec.decode import autoregressive, speculative, stats
 from specdec.drafters import model, ngram
 from specdec.models import config, functional, markov
@@ -80,7 +80,7 @@ def ragged(drafter):
     length = jnp.minimum(proposal.length, params[1])
     return proposal._replace(length=length), state
 
-  return Drafter(init, propose, drafter.commit, drafter.gamma)
+  return drafter._replace(init=init, propose=propose)
 
 
 def weights(limits=99, draft=draft_params, config=config.TINY):

@@ -20,8 +20,17 @@ NO_DRAFTS = Drafter(
 )
 
 
-def build(target) -> Decoder:
-  """The autoregressive decoder of a target; it takes Weights(params, None)."""
+def build(target, draw=sampling.categorical) -> Decoder:
+  """The autoregressive decoder of a target; it takes Weights(params, None).
+
+  Args:
+    target: base.Model.
+    draw: (key, probs [V]) -> token; `sampling.race` draws what the rule
+      `coupled` draws.
+
+  Returns:
+    Decoder.
+  """
 
   def step(weights, state):
     alive = state.finish_reason == RUNNING
@@ -29,10 +38,8 @@ def build(target) -> Decoder:
     last = state.tokens[rows, state.length - 1][:, None]
     output = target.apply(weights.target, last, state.cache)
     probs = sampling.transform(output.logits, state.sampling)[:, 0]
-    keys = jax.vmap(rng.draw_key, (0, 0, None, None))(
-      state.key, state.length, rng.BONUS, 0
-    )
-    token = jax.vmap(sampling.categorical)(keys, probs)[:, None]
+    keys = jax.vmap(rng.token_key)(state.key, state.length)
+    token = jax.vmap(draw)(keys, probs)[:, None]
     logprob = commit.token_logprobs(output.logits, token)
     state, emitted = commit.append(
       state, token, logprob, jnp.zeros_like(token, bool), jnp.ones_like(rows)

@@ -15,7 +15,14 @@ import jax
 import jax.numpy as jnp
 
 from specdec import sampling
-from specdec.base import RUNNING, Cache, Proposal, RoundInfo, Verdict
+from specdec.base import (
+  RUNNING,
+  Cache,
+  Proposal,
+  RoundInfo,
+  UsageError,
+  Verdict,
+)
 from specdec.decode import commit
 from specdec.decode.decoder import Decoder, drive
 
@@ -44,7 +51,16 @@ def build(target, drafter, rule) -> Decoder:
 
   Returns:
     Decoder over Weights(target, draft).
+
+  Raises:
+    UsageError: the drafter draws with the target's noise, and the rule does
+      not: its output would be biased.
   """
+  if drafter.shares_noise and not rule.shares_noise:
+    raise UsageError(
+      "shares_noise = True: drafts drawn with the target's noise need the rule"
+      ' coupled; build the drafter without it'
+    )
   gamma = drafter.gamma
   slots = jnp.arange(gamma)[None]
 

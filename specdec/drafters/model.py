@@ -11,14 +11,19 @@ import jax.numpy as jnp
 from specdec import cache as cache_lib
 from specdec import rng, sampling
 from specdec.base import Drafter, Proposal, UsageError
+from specdec.drafters import stopping
+from specdec.verify import coupled
 
 
-def build(model, gamma):
-  """A drafter that decodes `gamma` tokens with a model.
+def build(model, gamma, policy=None, shares_noise=False):
+  """A drafter that decodes up to `gamma` tokens with a model.
 
   Args:
     model: base.Model, of the target's vocabulary.
-    gamma: G, drafts of a round.
+    gamma: G, most drafts of a round.
+    policy: stopping.Policy; None never stops before gamma. The model is not
+      called again once every row of the batch has stopped.
+    shares_noise: draw with the target's noise, for the rule `coupled`.
 
   Returns:
     base.Drafter; its params are the model's, its state the model's cache.
@@ -28,6 +33,8 @@ def build(model, gamma):
   """
   if gamma < 0:
     raise UsageError(f'gamma = {gamma}: it must be at least 0')
+  policy = stopping.fixed() if policy is None else policy
+  draw = coupled.draw if shares_noise else _draw
 
   def init(params, tokens, length, features):
     del features
@@ -38,28 +45,32 @@ def build(model, gamma):
     proposal = Proposal(
       jnp.zeros((batch, gamma), jnp.int32),
       jnp.zeros((batch, gamma, model.vocab_size)),
-      jnp.full(batch, gamma, jnp.int32),
+      jnp.zeros(batch, jnp.int32),
     )
     if gamma == 0:
       return proposal, cache
 
-    def draw(slot, logits, proposal):
-      """Draws the draft of one slot from logits [B, V]."""
+    def extend_proposal(slot, logits, going, proposal):
+      """Draws the draft of one slot from logits [B, V], where rows go on."""
       probs = sampling.transform(logits[:, None], sampling_params)[:, 0]
-      slot_keys = jax.vmap(rng.draw_key, (0, 0, None, None))(
-        keys, length, rng.DRAFT, slot
+      going &= ~policy.before(probs)
+      tokens = jax.vmap(draw, (0, 0, None, 0))(keys, length, slot, probs)
+      chosen = jnp.take_along_axis(probs, tokens[:, None], 1)[:, 0]
+      proposal = Proposal(
+        proposal.tokens.at[:, slot].set(tokens),
+        proposal.probs.at[:, slot].set(probs),
+        proposal.length + going,
       )
-      drafts = jax.vmap(sampling.categorical)(slot_keys, probs)
-      return proposal._replace(
-        tokens=proposal.tokens.at[:, slot].set(drafts),
-        probs=proposal.probs.at[:, slot].set(probs),
-      )
+      return going & ~policy.after(chosen), proposal
 
-    def extend(slot, carry):
-      cache, proposal = carry
+    def step(carry):
+      slot, going, cache, proposal = carry
       last = jax.lax.dynamic_slice_in_dim(proposal.tokens, slot - 1, 1, 1)
       output = model.apply(params, last, cache)
-      return output.cache, draw(slot, output.logits[:, 0], proposal)
+      going, proposal = extend_proposal(
+        slot, output.logits[:, 0], going, proposal
+      )
+      return slot + 1, going, output.cache, proposal
 
     # After full acceptance the cache lags by one token, so the first step
     # feeds the last two; writing a row again is harmless. A row of one token
@@ -69,9 +80,13 @@ def build(model, gamma):
     last_two = tokens[rows, start[:, None] + jnp.arange(2)[None]]
     output = model.apply(params, last_two, cache._replace(length=start))
     logits = output.logits[rows[:, 0], length - 1 - start]
-    cache = output.cache._replace(length=length)
-    cache, proposal = jax.lax.fori_loop(
-      1, gamma, extend, (cache, draw(0, logits, proposal))
+    going, proposal = extend_proposal(
+      0, logits, jnp.ones(batch, bool), proposal
+    )
+    _, _, cache, proposal = jax.lax.while_loop(
+      lambda carry: (carry[0] < gamma) & jnp.any(carry[1]),
+      step,
+      (jnp.int32(1), going, output.cache._replace(length=length), proposal),
     )
     return proposal, cache
 
@@ -79,4 +94,10 @@ def build(model, gamma):
     del params, tokens, length, features
     return cache  # propose sets the length
 
-  return Drafter(init, propose, commit, gamma)
+  return Drafter(init, propose, commit, gamma, shares_noise)
+
+
+def _draw(key, position, slot, probs):
+  """A draft with noise of the round's own."""
+  draw_key = rng.draw_key(key, position, rng.DRAFT, slot)
+  return sampling.categorical(draw_key, probs)

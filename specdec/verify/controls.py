@@ -1,6 +1,7 @@
-"""Verification rules that only tests know: wrong ones, and one slow right one.
+"""Rules that are wrong on purpose: the controls of every proof.
 
-The wrong ones are the negative controls of every test of a law.
+Each looks right and bends the target's law. A test of losslessness that lets
+one of them pass proves nothing.
 """
 
 import jax
@@ -8,12 +9,7 @@ import jax.numpy as jnp
 
 from specdec import rng, sampling
 from specdec.base import Verdict, VerifyRule
-from specdec.verify import token
-
-
-def _gather(proposal):
-  slots = jnp.arange(proposal.tokens.shape[0])
-  return slots, proposal.tokens
+from specdec.verify import block, drafts, token
 
 
 def _end(proposal, target_probs, n):
@@ -22,7 +18,7 @@ def _end(proposal, target_probs, n):
   gamma = proposal.tokens.shape[0]
   if gamma == 0:
     return p
-  rest = sampling.residual(p, proposal.probs[jnp.minimum(n, gamma - 1)])
+  rest = sampling.residual(p, drafts.draft_row(proposal, n, p))
   return jnp.where(n < proposal.length, rest, p)
 
 
@@ -43,10 +39,8 @@ CORRECT_FROM_P = VerifyRule(_correct_from_p, _correct_from_p_law, False)
 
 # Wrong: a draft is accepted iff it is p's argmax.
 def _num_best(proposal, target_probs):
-  slots, tokens = _gather(proposal)
-  best = jnp.argmax(target_probs[:-1], -1) == tokens
-  kept = jnp.cumprod((best & (slots < proposal.length)).astype(jnp.int32))
-  return jnp.sum(kept).astype(jnp.int32)
+  best = jnp.argmax(target_probs[:-1], -1) == proposal.tokens
+  return drafts.num_leading(best & (jnp.arange(best.size) < proposal.length))
 
 
 def _accept_argmax(key, position, proposal, target_probs):
@@ -78,9 +72,9 @@ def drop_unlikely(threshold):
   """Wrong: a draft with q(x) under a threshold is dropped, and all behind."""
 
   def shorten(proposal):
-    slots, tokens = _gather(proposal)
-    likely = proposal.probs[slots, tokens] >= threshold
-    length = jnp.sum(jnp.cumprod(likely.astype(jnp.int32)))
+    slots = jnp.arange(proposal.tokens.shape[0])
+    likely = proposal.probs[slots, proposal.tokens] >= threshold
+    length = drafts.num_leading(likely)
     return proposal._replace(length=jnp.minimum(length, proposal.length))
 
   def verify(key, position, proposal, target_probs):
@@ -92,30 +86,21 @@ def drop_unlikely(threshold):
   return VerifyRule(verify, law, False)
 
 
-# Right, and slower: the target samples, and a draft counts if it is the sample.
-def _match(key, position, proposal, target_probs):
-  slots, tokens = _gather(proposal)
-  keys = jax.vmap(rng.draw_key, (None, None, None, 0))(
-    key, position, rng.BONUS, jnp.arange(target_probs.shape[0])
+# Wrong: block verification with noise keyed by absolute position alone. What
+# a failed draft's uniform said is met again in the next round.
+def _by_position(key, position, proposal, target_probs):
+  gamma = proposal.tokens.shape[0]
+  joint, keep = block.levels(proposal, target_probs)
+  places = position + jnp.arange(gamma + 1)
+  keys = jax.vmap(rng.draw_key, (None, 0, None, None))(
+    key, places, rng.ACCEPT, 0
   )
-  samples = jax.vmap(sampling.categorical)(keys, target_probs)
-  same = (samples[:-1] == tokens) & (slots < proposal.length)
-  n = jnp.sum(jnp.cumprod(same.astype(jnp.int32))).astype(jnp.int32)
-  return Verdict(n, samples[n])
+  u = jax.vmap(lambda k: jax.random.uniform(k, dtype=keep.dtype))(keys[:gamma])
+  kept = jnp.where(u < keep[1:], jnp.arange(1, gamma + 1), 0)
+  n = jnp.max(kept, initial=0).astype(jnp.int32)
+  draw = rng.draw_key(key, position + n, rng.RESIDUAL, 0)
+  row = block.end_row(proposal, target_probs[n], joint[n], n)
+  return Verdict(n, sampling.categorical(draw, row))
 
 
-def _match_law(proposal, target_probs):
-  slots, tokens = _gather(proposal)
-  p = target_probs[slots, tokens]
-  p = jnp.where(slots < proposal.length, p, 0)
-  one = jnp.ones(1, target_probs.dtype)
-  reach = jnp.cumprod(jnp.concatenate([one, p]))
-  drafted = jax.nn.one_hot(tokens, target_probs.shape[-1], dtype=p.dtype)
-  drafted *= (slots < proposal.length)[:, None]
-  others = target_probs * jnp.pad(
-    1 - drafted, ((0, 1), (0, 0)), 'constant', constant_values=1
-  )
-  return reach[:, None] * others
-
-
-MATCH = VerifyRule(_match, _match_law, True)
+BLOCK_BY_POSITION = VerifyRule(_by_position, block.law, False)

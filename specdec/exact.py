@@ -1,0 +1,278 @@
+"""Exact laws of a round by enumeration, and a chi-square test beside them.
+
+A tree is a list of conditionals: tree[d], [V] * d + [V], is the distribution
+of the next token after each string of d tokens. Summed over all drafts x,
+weighted with q(x), `VerifyRule.law` gives the law of what a round puts out;
+a rule is lossless when that is the target's, whatever p, q and the lengths.
+Everything is small (V <= 5, gamma <= 4), and in float64 exact to 1e-12.
+"""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specdec.base import Proposal
+
+
+def tree(rng, vocab, depth, zeros=0.0):
+  """Random conditionals for strings of `depth` tokens.
+
+  Args:
+    rng: numpy Generator.
+    vocab: V.
+    depth: levels of the tree.
+    zeros: probability that an entry is 0.
+
+  Returns:
+    A tree.
+  """
+  levels = []
+  for d in range(depth):
+    level = rng.dirichlet(np.ones(vocab), (vocab,) * d)
+    level = np.where(rng.random(level.shape) < zeros, 0, level)
+    # A row that lost everything becomes a point mass.
+    level[..., 0] += level.sum(-1) == 0
+    levels.append(level / level.sum(-1, keepdims=True))
+  return levels
+
+
+def point_masses(levels):
+  """The tree of argmaxes."""
+  return [np.eye(level.shape[-1])[level.argmax(-1)] for level in levels]
+
+
+def pairs(rng, vocab, gamma):
+  """Trees of target and draft, by what is peculiar about them.
+
+  Args:
+    rng: numpy Generator.
+    vocab: V, at least 2.
+    gamma: drafts.
+
+  Yields:
+    (name, p of depth gamma + 1, q of depth gamma), ten of them.
+  """
+  p = tree(rng, vocab, gamma + 1)
+  q = tree(rng, vocab, gamma)
+  yield 'dense', p, q
+  yield 'equal', p, p[:-1]
+  yield 'uniform target', [np.full_like(level, 1 / vocab) for level in p], q
+  yield 'target is a point mass', point_masses(p), q
+  yield 'draft is a point mass', p, point_masses(q)
+  yield 'two point masses', point_masses(p), point_masses(q)
+  yield (
+    'zeros',
+    tree(rng, vocab, gamma + 1, zeros=0.5),
+    tree(rng, vocab, gamma, zeros=0.5),
+  )
+  # Multiples of 1/8 sum and divide without rounding, and often meet.
+  yield (
+    'ties',
+    *([_eighths(rng, level.shape) for level in levels] for levels in (p, q)),
+  )
+  yield 'nearly equal', p, [_blend(p[d], q[d], 1e-9) for d in range(gamma)]
+  even = np.arange(vocab) % 2
+  yield (
+    'disjoint',
+    *(
+      [level / level.sum(-1, keepdims=True) for level in levels]
+      for levels in ([a * even for a in p], [b * (1 - even) for b in q])
+    ),
+  )
+
+
+def joint(levels):
+  """The law of whole strings, [V] * depth."""
+  total = np.ones(())
+  for level in levels:
+    total = total[..., None] * level
+  return total
+
+
+def paths(vocab, gamma):
+  """All drafts of gamma tokens, int32 [V**gamma, gamma]."""
+  rows = list(itertools.product(range(vocab), repeat=gamma))
+  return np.array(rows, np.int32).reshape(vocab**gamma, gamma)
+
+
+def along(levels, drafts):
+  """Each level's row at the prefix of each draft, [N, depth, V]."""
+  rows = [
+    level[tuple(drafts[:, :d].T)] if d else np.tile(level, (len(drafts), 1))
+    for d, level in enumerate(levels)
+  ]
+  return np.stack(rows, 1)
+
+
+def draft_lengths(policy, q):
+  """How many drafts each path has under an early-stopping policy.
+
+  Args:
+    policy: drafters.stopping.Policy.
+    q: the draft's tree.
+
+  Returns:
+    int [V**gamma].
+  """
+  gamma = len(q)
+  drafts = paths(q[0].size if gamma else 1, gamma)
+  going, count = np.ones(len(drafts), bool), np.zeros(len(drafts), int)
+  for slot, probs in enumerate(along(q, drafts).swapaxes(0, 1) if q else ()):
+    going = going & ~np.asarray(policy.before(jnp.asarray(probs)))
+    count += going
+    chosen = probs[np.arange(len(drafts)), drafts[:, slot]]
+    going = going & ~np.asarray(policy.after(jnp.asarray(chosen)))
+  return count
+
+
+def path_laws(rule, p, q, lengths=None, point=False):
+  """`rule.law` on every draft path.
+
+  Args:
+    rule: base.VerifyRule.
+    p: the target's tree, of depth gamma + 1.
+    q: the draft's, of depth gamma.
+    lengths: int [V**gamma], valid drafts of each path; None is all.
+    point: declare point masses instead of q.
+
+  Returns:
+    float [V**gamma, gamma + 1, V].
+  """
+  gamma, vocab = len(q), p[0].size
+  drafts = paths(vocab, gamma)
+  if lengths is None:
+    lengths = np.full(len(drafts), gamma)
+  probs = np.zeros((1, 0, vocab)) if gamma == 0 else along(q, drafts)
+  return laws(rule, drafts, None if point else probs, lengths, along(p, drafts))
+
+
+def output_law(law, p, q):
+  """The law of the first gamma + 1 output tokens of a round.
+
+  Args:
+    law: of `path_laws`.
+    p: the target's tree; it completes a shorter output.
+    q: the draft's.
+
+  Returns:
+    float [V] * (gamma + 1).
+  """
+  gamma, vocab = len(q), p[0].size
+  law = law.reshape(*(vocab,) * gamma, gamma + 1, vocab)
+  weight = joint(q)[..., None]
+  total = np.zeros(())
+  for n in range(gamma + 1):
+    ended = (weight * law[..., n, :]).sum(tuple(range(n, gamma)))
+    total = total[..., None] * p[n] + ended
+  return total
+
+
+def expected_accepted(law, q):
+  """E[tau], the mean number of accepted drafts of a round.
+
+  Args:
+    law: of `path_laws`.
+    q: the draft's tree.
+  """
+  accepted = law.sum(-1) @ np.arange(law.shape[1])
+  return float(joint(q).ravel() @ accepted)
+
+
+def accepted_bound(p, q):
+  """The most that E[tau] can be, for drafts of full length.
+
+  No lossless rule accepts the first i drafts with a higher probability than
+  1 - TV of the joints of i tokens = sum_x min(p(x), q(x)).
+  """
+  return sum(
+    float(np.minimum(joint(p[:i]), joint(q[:i])).sum())
+    for i in range(1, len(q) + 1)
+  )
+
+
+def laws(rule, drafts, probs, lengths, target_probs):
+  """`rule.law` of many drafts, as numpy."""
+  proposal = Proposal(drafts, probs, np.asarray(lengths, np.int32))
+  return np.asarray(_batched_law(rule.law)(proposal, target_probs))
+
+
+@functools.cache
+def _batched_law(law):
+  return jax.jit(jax.vmap(law))
+
+
+def p_value(counts, probs):
+  """Chi-square p-value of counts under a law of the same shape.
+
+  Cells that expect fewer than 5 are put together. A count where the law has
+  no mass has p-value 0.
+  """
+  counts, probs = (np.ravel(x).astype(np.float64) for x in (counts, probs))
+  if counts[probs == 0].any():
+    return 0.0
+  expected = probs / probs.sum() * counts.sum()
+  rare = expected < 5
+  counts = np.append(counts[~rare], counts[rare].sum())
+  expected = np.append(expected[~rare], expected[rare].sum())
+  some = expected > 0
+  counts, expected = counts[some], expected[some]
+  statistic = ((counts - expected) ** 2 / expected).sum()
+  freedom = counts.size - 1
+  if freedom == 0:
+    return 1.0
+  with jax.enable_x64(True):
+    return float(jax.scipy.special.gammaincc(freedom / 2, statistic / 2))
+
+
+def count_verdicts(rule, proposal, target_probs, num=100_000):
+  """How often each (num_accepted, next_token) comes out of `rule.verify`.
+
+  Args:
+    rule: base.VerifyRule.
+    proposal: base.Proposal of G drafts.
+    target_probs: float32 [G+1, V].
+    num: keys.
+
+  Returns:
+    int [G+1, V].
+  """
+  verdict = verify_many(rule, num)(proposal, target_probs)
+  counts = np.zeros(target_probs.shape, int)
+  np.add.at(counts, (verdict.num_accepted, verdict.next_token), 1)
+  return counts
+
+
+@functools.cache
+def verify_many(rule, num):
+  """`rule.verify` of one proposal under many keys.
+
+  Args:
+    rule: base.VerifyRule.
+    num: keys.
+
+  Returns:
+    A function (proposal, target_probs) -> base.Verdict of [num], jitted.
+  """
+
+  def run(proposal, target_probs):
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(
+      jax.random.key(0), jnp.arange(num)
+    )
+    return jax.vmap(rule.verify, (0, None, None, None))(
+      keys, 7, proposal, target_probs
+    )
+
+  return jax.jit(run)
+
+
+def _eighths(rng, shape):
+  """Rows of multiples of 1/8 that sum to 1."""
+  counts = rng.multinomial(8, np.full(shape[-1], 1 / shape[-1]), shape[:-1])
+  return counts / 8
+
+
+def _blend(p, q, weight):
+  return (1 - weight) * p + weight * q
