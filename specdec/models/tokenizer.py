@@ -58,12 +58,21 @@ class Tokenizer:
     """Is there a chat template?"""
     return self._template is not None
 
-  def encode(self, text):
-    """Token ids of a text, with the special tokens that begin a document.
+  def encode(self, text, begins=True):
+    """Token ids of a text.
 
     Special tokens that are spelled out in the text become their ids.
+
+    Args:
+      text: a string.
+      begins: does the text begin a document? If so, and if the vocabulary has
+        special tokens for it, they come first.
     """
-    return self._backend.encode(text).ids
+    return self._backend.encode(text, add_special_tokens=begins).ids
+
+  def save(self, path):
+    """Writes a tokenizer.json, which `from_file` reads."""
+    self._backend.save(str(path))
 
   def decode(self, ids):
     """The text of token ids, special tokens spelled out."""
