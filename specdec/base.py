@@ -119,6 +119,8 @@ class Counters(NamedTuple):
   committed: jax.Array  # int32 [B], tokens emitted, after stop and budget
   drafted_at: jax.Array  # int32 [B, G], the same by position in the round
   accepted_at: jax.Array  # int32 [B, G]
+  expected: jax.Array  # float32 [B], sum of E[num_accepted | drafts], by the
+  # rule's law; 0 where it was not asked for
 
 
 class RoundInfo(NamedTuple):

@@ -1,4 +1,4 @@
-"""Exact laws of a round by enumeration, and a chi-square test beside them.
+"""Exact laws of a round, by enumeration.
 
 A tree is a list of conditionals: tree[d], [V] * d + [V], is the distribution
 of the next token after each string of d tokens. Summed over all drafts x,
@@ -9,12 +9,16 @@ Everything is small (V <= 5, gamma <= 4), and in float64 exact to 1e-12.
 
 import functools
 import itertools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from specdec.base import Proposal
+
+# Compiling a law takes longer than running it; half of that is saved.
+QUICK = {'xla_backend_optimization_level': 0}
 
 
 def tree(rng, vocab, depth, zeros=0.0):
@@ -92,61 +96,71 @@ def joint(levels):
   return total
 
 
-def paths(vocab, gamma):
-  """All drafts of gamma tokens, int32 [V**gamma, gamma]."""
+class Paths(NamedTuple):
+  """All drafts of a pair of trees, and the rows that they meet."""
+
+  drafts: np.ndarray  # int32 [N, G], N = V**G
+  probs: np.ndarray  # float [N, G, V], what each token was drawn from
+  target_probs: np.ndarray  # float [N, G+1, V]
+
+
+def paths(p, q):
+  """Every draft under a pair of trees.
+
+  Args:
+    p: the target's tree, of depth gamma + 1.
+    q: the draft's, of depth gamma.
+
+  Returns:
+    Paths, in the order of `itertools.product`.
+  """
+  gamma, vocab = len(q), p[0].size
   rows = list(itertools.product(range(vocab), repeat=gamma))
-  return np.array(rows, np.int32).reshape(vocab**gamma, gamma)
+  drafts = np.array(rows, np.int32).reshape(vocab**gamma, gamma)
+  probs = _along(q, drafts) if gamma else np.zeros((1, 0, vocab))
+  return Paths(drafts, probs, _along(p, drafts))
 
 
-def along(levels, drafts):
-  """Each level's row at the prefix of each draft, [N, depth, V]."""
-  rows = [
-    level[tuple(drafts[:, :d].T)] if d else np.tile(level, (len(drafts), 1))
-    for d, level in enumerate(levels)
-  ]
-  return np.stack(rows, 1)
-
-
-def draft_lengths(policy, q):
+def draft_lengths(policy, paths):
   """How many drafts each path has under an early-stopping policy.
 
   Args:
     policy: drafters.stopping.Policy.
-    q: the draft's tree.
+    paths: Paths of N drafts.
 
   Returns:
-    int [V**gamma].
+    int [N].
   """
-  gamma = len(q)
-  drafts = paths(q[0].size if gamma else 1, gamma)
-  going, count = np.ones(len(drafts), bool), np.zeros(len(drafts), int)
-  for slot, probs in enumerate(along(q, drafts).swapaxes(0, 1) if q else ()):
+  count, gamma = paths.drafts.shape
+  going, lengths = np.ones(count, bool), np.zeros(count, int)
+  for slot in range(gamma):
+    probs = paths.probs[:, slot]
     going = going & ~np.asarray(policy.before(jnp.asarray(probs)))
-    count += going
-    chosen = probs[np.arange(len(drafts)), drafts[:, slot]]
+    lengths += going
+    chosen = probs[np.arange(count), paths.drafts[:, slot]]
     going = going & ~np.asarray(policy.after(jnp.asarray(chosen)))
-  return count
+  return lengths
 
 
-def path_laws(rule, p, q, lengths=None, point=False):
-  """`rule.law` on every draft path.
+def path_laws(rule, paths, lengths=None, point=False):
+  """`rule.law` on every path.
 
   Args:
     rule: base.VerifyRule.
-    p: the target's tree, of depth gamma + 1.
-    q: the draft's, of depth gamma.
-    lengths: int [V**gamma], valid drafts of each path; None is all.
+    paths: Paths of N drafts.
+    lengths: int [N], valid drafts of each path; None is all.
     point: declare point masses instead of q.
 
   Returns:
-    float [V**gamma, gamma + 1, V].
+    float [N, G+1, V].
   """
-  gamma, vocab = len(q), p[0].size
-  drafts = paths(vocab, gamma)
+  count, gamma = paths.drafts.shape
   if lengths is None:
-    lengths = np.full(len(drafts), gamma)
-  probs = np.zeros((1, 0, vocab)) if gamma == 0 else along(q, drafts)
-  return laws(rule, drafts, None if point else probs, lengths, along(p, drafts))
+    lengths = np.full(count, gamma)
+  proposal = Proposal(
+    paths.drafts, None if point else paths.probs, np.asarray(lengths, np.int32)
+  )
+  return np.asarray(_batched_law(rule.law)(proposal, paths.target_probs))
 
 
 def output_law(law, p, q):
@@ -193,79 +207,18 @@ def accepted_bound(p, q):
   )
 
 
-def laws(rule, drafts, probs, lengths, target_probs):
-  """`rule.law` of many drafts, as numpy."""
-  proposal = Proposal(drafts, probs, np.asarray(lengths, np.int32))
-  return np.asarray(_batched_law(rule.law)(proposal, target_probs))
-
-
 @functools.cache
 def _batched_law(law):
-  return jax.jit(jax.vmap(law))
+  return jax.jit(jax.vmap(law), compiler_options=QUICK)
 
 
-def p_value(counts, probs):
-  """Chi-square p-value of counts under a law of the same shape.
-
-  Cells that expect fewer than 5 are put together. A count where the law has
-  no mass has p-value 0.
-  """
-  counts, probs = (np.ravel(x).astype(np.float64) for x in (counts, probs))
-  if counts[probs == 0].any():
-    return 0.0
-  expected = probs / probs.sum() * counts.sum()
-  rare = expected < 5
-  counts = np.append(counts[~rare], counts[rare].sum())
-  expected = np.append(expected[~rare], expected[rare].sum())
-  some = expected > 0
-  counts, expected = counts[some], expected[some]
-  statistic = ((counts - expected) ** 2 / expected).sum()
-  freedom = counts.size - 1
-  if freedom == 0:
-    return 1.0
-  with jax.enable_x64(True):
-    return float(jax.scipy.special.gammaincc(freedom / 2, statistic / 2))
-
-
-def count_verdicts(rule, proposal, target_probs, num=100_000):
-  """How often each (num_accepted, next_token) comes out of `rule.verify`.
-
-  Args:
-    rule: base.VerifyRule.
-    proposal: base.Proposal of G drafts.
-    target_probs: float32 [G+1, V].
-    num: keys.
-
-  Returns:
-    int [G+1, V].
-  """
-  verdict = verify_many(rule, num)(proposal, target_probs)
-  counts = np.zeros(target_probs.shape, int)
-  np.add.at(counts, (verdict.num_accepted, verdict.next_token), 1)
-  return counts
-
-
-@functools.cache
-def verify_many(rule, num):
-  """`rule.verify` of one proposal under many keys.
-
-  Args:
-    rule: base.VerifyRule.
-    num: keys.
-
-  Returns:
-    A function (proposal, target_probs) -> base.Verdict of [num], jitted.
-  """
-
-  def run(proposal, target_probs):
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(
-      jax.random.key(0), jnp.arange(num)
-    )
-    return jax.vmap(rule.verify, (0, None, None, None))(
-      keys, 7, proposal, target_probs
-    )
-
-  return jax.jit(run)
+def _along(levels, drafts):
+  """Each level's row at the prefix of each draft, [N, depth, V]."""
+  rows = [
+    level[tuple(drafts[:, :d].T)] if d else np.tile(level, (len(drafts), 1))
+    for d, level in enumerate(levels)
+  ]
+  return np.stack(rows, 1)
 
 
 def _eighths(rng, shape):

@@ -13,7 +13,7 @@ import texts
 import tiny
 from numpy.testing import assert_array_equal
 
-from specdec import exact, rng, sampling
+from specdec import rng, sampling, simulation
 from specdec.base import BUDGET, Weights
 from specdec.decode import speculative
 from specdec.drafters import model
@@ -56,7 +56,7 @@ def p_value_of_texts(rule, limit):
     for start in range(0, 4 * ROWS, ROWS)
   )
   table = np.asarray(jax.nn.softmax(TARGET, -1), np.float64)
-  return exact.p_value(counts, texts.markov_joint(table[0], table, LENGTH))
+  return simulation.p_value(counts, texts.markov_joint(table[0], table, LENGTH))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_texts_have_the_transformed_law_in_a_mixed_batch():
       counts = texts.count_strings(
         strings(state, 4)[(kind == i) & (drafts == j)], VOCAB
       )
-      assert exact.p_value(counts, law) > 1e-3, f'{fields}, group {j}'
+      assert simulation.p_value(counts, law) > 1e-3, f'{fields}, group {j}'
   # All kinds of token took part: accepted drafts and what replaces them.
   accepted = np.asarray(state.drafted)[drafts == 2, 1 : 1 + LENGTH]
   assert 0.1 < accepted.mean() < 0.9
@@ -123,7 +123,7 @@ def test_a_draft_that_knows_part_of_the_vocabulary_leaves_the_law_alone():
   counts = texts.count_strings(strings(state), VOCAB)
   table = np.asarray(jax.nn.softmax(TARGET, -1), np.float64)
   law = texts.markov_joint(table[0], table, LENGTH)
-  assert exact.p_value(counts, law) > 0.01  # 100,000 texts
+  assert simulation.p_value(counts, law) > 0.01  # 100,000 texts
 
 
 def test_equal_tables_accept_every_draft():

@@ -19,6 +19,7 @@ LEVELS = {
   'specdec.rejection': 1,
   'specdec.cache': 1,
   'specdec.exact': 1,
+  'specdec.simulation': 1,
   'specdec.verify': 2,
   'specdec.models': 2,
   'specdec.drafters': 3,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from specdec import exact, rng, sampling
+from specdec import exact, rng, sampling, simulation
 from specdec.base import Proposal
 from specdec.verify import controls, token
 
@@ -41,24 +41,25 @@ def one_round(rule, p, q, num=200_000):
 def test_dropping_an_unlikely_draft_gives_55_33_12(float64):
   p, q = np.array([0.5, 0.3, 0.2]), np.array([0.7, 0.2, 0.1])
   levels = [p, np.full((3, 3), 1 / 3)]
-  law = exact.path_laws(controls.drop_unlikely(0.15), levels, [q])
+  paths = exact.paths(levels, [q])
+  law = exact.path_laws(controls.drop_unlikely(0.15), paths)
   biased = exact.output_law(law, levels, [q]).sum(-1)
   assert_allclose(biased, [0.55, 0.33, 0.12], atol=1e-12)
   counts = one_round(controls.drop_unlikely(0.15), p, q)
   # 200,000 rounds.
-  assert exact.p_value(counts, biased) > 0.01
-  assert exact.p_value(counts, p) < 1e-6
+  assert simulation.p_value(counts, biased) > 0.01
+  assert simulation.p_value(counts, p) < 1e-6
 
 
 def test_argmax_draft_that_declares_its_softmax_gives_75_25_0(float64):
   p, q = np.array([0.3, 0.5, 0.2]), np.array([0.4, 0.35, 0.25])
   target = np.stack([p, p])[None]
-  drafts, q = np.array([[0]], np.int32), q[None, None]
-  declared = exact.laws(token.RULE, drafts, q, [1], target)[0]
+  path = exact.Paths(np.array([[0]], np.int32), q[None, None], target)
+  declared = exact.path_laws(token.RULE, path)[0]
   assert_allclose(
     [declared[1].sum(), *declared[0, 1:]], [0.75, 0.25, 0], atol=1e-12
   )
-  honest = exact.laws(token.RULE, drafts, None, [1], target)[0]
+  honest = exact.path_laws(token.RULE, path, point=True)[0]
   assert_allclose([honest[1].sum(), *honest[0, 1:]], p, atol=1e-12)
 
 
@@ -70,8 +71,8 @@ def test_verify_draws_what_law_says(length, point):
   # The second slot is always accepted, unless it declares a point mass.
   probs = None if point else proposal.probs.at[1].set(p[1])
   proposal = proposal._replace(probs=probs)
-  counts = exact.count_verdicts(token.RULE, proposal, p)
-  assert exact.p_value(counts, token.law(proposal, p)) > 0.01
+  counts = simulation.count_verdicts(token.RULE, proposal, p)
+  assert simulation.p_value(counts, token.law(proposal, p)) > 0.01
 
 
 @pytest.mark.parametrize(
@@ -80,27 +81,27 @@ def test_verify_draws_what_law_says(length, point):
 def test_chi_square_rejects_a_wrong_rule(rule):
   # 200,000 keys, the same test as above; a wrong rule matches its own law.
   proposal, p = three_drafts(3)
-  counts = exact.count_verdicts(rule, proposal, p)
-  assert exact.p_value(counts, rule.law(proposal, p)) > 0.01
-  assert exact.p_value(counts, token.law(proposal, p)) < 1e-6
+  counts = simulation.count_verdicts(rule, proposal, p)
+  assert simulation.p_value(counts, rule.law(proposal, p)) > 0.01
+  assert simulation.p_value(counts, token.law(proposal, p)) < 1e-6
 
 
 def test_draft_noise_is_not_used_again_for_the_correction():
   # 200,000 rounds; the residual has two tokens, so that noise can steer it.
   p, q = [0.2, 0.3, 0.4, 0.1], [0.55, 0.15, 0.1, 0.2]
-  assert exact.p_value(one_round(token.RULE, p, q), np.array(p)) > 0.01
+  assert simulation.p_value(one_round(token.RULE, p, q), np.array(p)) > 0.01
   for rule in (
     controls.REUSE_NOISE,
     controls.CORRECT_FROM_P,
     controls.ACCEPT_ARGMAX,
   ):
-    assert exact.p_value(one_round(rule, p, q), np.array(p)) < 1e-6
+    assert simulation.p_value(one_round(rule, p, q), np.array(p)) < 1e-6
 
 
 def test_equal_models_are_accepted_in_every_one_of_200000_rounds():
   proposal, p = three_drafts(5)
   proposal = proposal._replace(probs=p[:3])
-  verdict = exact.verify_many(token.RULE, 200_000)(proposal, p)
+  verdict = simulation.verify_many(token.RULE, 200_000)(proposal, p)
   assert_array_equal(verdict.num_accepted, 3)
   assert np.isfinite(token.law(proposal, p)).all()
   assert_array_equal(sampling.residual(p, p), p)
@@ -112,7 +113,7 @@ def test_temperature_0_on_both_sides_emits_the_targets_argmax():
   proposal = Proposal(
     jnp.array([0, 0, 0], jnp.int32), jnp.repeat(q, 3, 0), jnp.int32(1)
   )
-  verdict = exact.verify_many(token.RULE, 200_000)(
+  verdict = simulation.verify_many(token.RULE, 200_000)(
     proposal, jnp.repeat(p, 4, 0)
   )
   assert_array_equal(verdict.num_accepted, 0)

@@ -5,28 +5,23 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from specdec import exact
+from specdec import exact, simulation
 from specdec.base import Proposal, UsageError
 from specdec.drafters import stopping
 from specdec.verify import (
-  LOSSY_RULES,
   RULES,
   block,
   controls,
   coupled,
   lenient,
+  lossy_rules,
   mentored,
   sample_match,
   token,
   typical,
 )
 
-LOSSY = {
-  'lossy_lenient': lenient.build(0.5),
-  'lossy_typical': typical.build(0.3, 0.6),
-  'lossy_mentored': mentored.build(0.1),
-}
-assert LOSSY.keys() == LOSSY_RULES.keys()
+LOSSY = lossy_rules(epsilon=0.3, delta=0.6)
 EVERY_RULE = pytest.mark.parametrize('rule', RULES.values(), ids=RULES)
 EVERY_LAW = pytest.mark.parametrize(
   'rule', (RULES | LOSSY).values(), ids=RULES | LOSSY
@@ -42,7 +37,7 @@ def pairs(vocab, gamma, seed=0):
 
 
 def check_output(rule, p, q, name, lengths=None, point=False):
-  law = exact.path_laws(rule, p, q, lengths, point)
+  law = exact.path_laws(rule, exact.paths(p, q), lengths, point)
   output = exact.output_law(law, p, q)
   assert_allclose(output, exact.joint(p), atol=1e-12, err_msg=name)
 
@@ -76,17 +71,24 @@ def test_padding_drafts_do_not_bend_the_law(float64, rule):
 def test_an_early_stop_that_keeps_its_token_is_lossless(float64, rule, policy):
   ragged = 0
   for name, p, q in pairs(3, 3):
-    lengths = exact.draft_lengths(policy, q)
+    lengths = exact.draft_lengths(policy, exact.paths(p, q))
     check_output(rule, p, q, name, lengths)
     ragged += len(set(lengths)) > 1
   assert ragged or policy.before is FIXED.before and policy.after is FIXED.after
 
 
 @EVERY_LAW
+def test_law_without_drafts_is_the_targets(float64, rule):
+  for _, p, q in pairs(3, 0):
+    law = exact.path_laws(rule, exact.paths(p, q))
+    assert_allclose(law, p[0][None, None], atol=1e-12)
+
+
+@EVERY_LAW
 def test_law_is_a_law_and_is_empty_beyond_the_drafts(float64, rule):
   for _, p, q in pairs(3, 3):
     for length in range(4):
-      law = exact.path_laws(rule, p, q, np.full(27, length))
+      law = exact.path_laws(rule, exact.paths(p, q), np.full(27, length))
       # Drafts that q never draws may have any law.
       law = law[exact.joint(q).ravel() > 0]
       assert_allclose(law.sum((-1, -2)), 1, atol=1e-12)
@@ -113,8 +115,8 @@ def test_verify_draws_what_law_says(name, length, point):
   rule = (RULES | LOSSY)[name]
   proposal, p = three_drafts(length, length)
   proposal = proposal._replace(probs=None if point else proposal.probs)
-  counts = exact.count_verdicts(rule, proposal, p)
-  assert exact.p_value(counts, rule.law(proposal, p)) > 0.01
+  counts = simulation.count_verdicts(rule, proposal, p)
+  assert simulation.p_value(counts, rule.law(proposal, p)) > 0.01
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ def test_verify_draws_what_law_says(name, length, point):
 )
 def test_enumeration_rejects_a_rule_that_is_not_lossless(float64, rule):
   _, p, q = next(pairs(3, 2))
-  output = exact.output_law(exact.path_laws(rule, p, q), p, q)
+  output = exact.output_law(exact.path_laws(rule, exact.paths(p, q)), p, q)
   assert np.abs(output - exact.joint(p)).max() > 1e-3
   assert not rule.lossless
 
@@ -139,7 +141,7 @@ def test_expected_accepted_of_the_toy_pair(float64, gamma):
   token_means = (2 / 3, 10 / 9, 38 / 27, 130 / 81)
   block_means = (2 / 3, 11 / 9, 45 / 27, 166 / 81)
   for rule, means in ((token.RULE, token_means), (block.RULE, block_means)):
-    got = exact.expected_accepted(exact.path_laws(rule, p, q), q)
+    got = exact.expected_accepted(exact.path_laws(rule, exact.paths(p, q)), q)
     assert_allclose(got, means[gamma - 1], atol=1e-12)
 
 
@@ -150,7 +152,7 @@ def test_block_accepts_at_least_what_token_does_and_at_most_the_bound(
   more = 0
   for name, p, q in pairs(vocab, gamma):
     means = [
-      exact.expected_accepted(exact.path_laws(rule, p, q), q)
+      exact.expected_accepted(exact.path_laws(rule, exact.paths(p, q)), q)
       for rule in (token.RULE, block.RULE)
     ]
     bound = exact.accepted_bound(p, q)
@@ -164,7 +166,7 @@ def test_block_equals_token_for_point_mass_drafts(float64):
   for name, p, q in pairs(3, 3):
     q = exact.point_masses(q)
     laws = [
-      exact.path_laws(rule, p, q, point=True)
+      exact.path_laws(rule, exact.paths(p, q), point=True)
       for rule in (token.RULE, block.RULE)
     ]
     weight = exact.joint(q).ravel() > 0
@@ -173,14 +175,14 @@ def test_block_equals_token_for_point_mass_drafts(float64):
 
 def test_sample_match_accepts_sum_p_q(float64):
   for name, p, q in pairs(3, 1):
-    law = exact.path_laws(sample_match.RULE, p, q)
+    law = exact.path_laws(sample_match.RULE, exact.paths(p, q))
     accept = exact.expected_accepted(law, q)
     assert_allclose(accept, p[0] @ q[0], atol=1e-12, err_msg=name)
 
 
 def test_coupled_accepts_by_the_closed_form(float64):
   for name, p, q in pairs(5, 1):
-    law = exact.path_laws(coupled.RULE, p, q)
+    law = exact.path_laws(coupled.RULE, exact.paths(p, q))
     some = (p[0] > 0) & (q[0] > 0)
     ratios = [
       np.maximum(p[0] / p[0][i], q[0] / q[0][i]).sum()
@@ -194,10 +196,14 @@ def test_coupled_accepts_by_the_closed_form(float64):
 def test_lenience_bounds_every_token_by_p_over_lenience(float64):
   for name, p, q in pairs(5, 1):
     rule = lenient.build(0.5)
-    output = exact.output_law(exact.path_laws(rule, p, q), p, q).sum(-1)
+    output = exact.output_law(
+      exact.path_laws(rule, exact.paths(p, q)), p, q
+    ).sum(-1)
     assert (output <= p[0] / 0.5 + 1e-12).all(), name
-    strict = exact.path_laws(lenient.build(1.0), p, q)
-    assert_allclose(strict, exact.path_laws(token.RULE, p, q), atol=1e-12)
+    strict = exact.path_laws(lenient.build(1.0), exact.paths(p, q))
+    assert_allclose(
+      strict, exact.path_laws(token.RULE, exact.paths(p, q)), atol=1e-12
+    )
 
 
 def test_mentored_spends_its_budget_and_no_more(float64):

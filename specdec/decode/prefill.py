@@ -59,7 +59,9 @@ def state(
     sampling=sampling,
     cache=cache._replace(length=length - 1),
     draft=draft,
-    counters=Counters(zeros, zeros, zeros, zeros, by_slot, by_slot),
+    counters=Counters(
+      zeros, zeros, zeros, zeros, by_slot, by_slot, jnp.zeros_like(length, jnp.float32)
+    ),
     calls=jnp.zeros(gamma + 2, jnp.int32),
   )
 

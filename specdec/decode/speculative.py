@@ -9,6 +9,7 @@ all a round is an autoregressive step.
 Tokens = rounds + accepted - truncated, where stop tokens truncate.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -34,6 +35,7 @@ class Verification(NamedTuple):
   verdict: Verdict  # of B rows
   logprobs: jax.Array  # float32 [B, G+1], of the emitted block
   features: jax.Array  # float32 [B, G+1, F]
+  expected: jax.Array  # float32 [B], E[num_accepted | drafts], or 0
 
 
 def feed_lengths(gamma):
@@ -41,13 +43,15 @@ def feed_lengths(gamma):
   return sorted({1, gamma // 2 + 1, gamma + 1})
 
 
-def build(target, drafter, rule) -> Decoder:
+def build(target, drafter, rule, use_law=False) -> Decoder:
   """A speculative decoder.
 
   Args:
     target: base.Model.
     drafter: base.Drafter, which sets gamma.
     rule: base.VerifyRule.
+    use_law: count also what the rule's law expects of each round's drafts, a
+      Rao-Blackwell estimate of E[tau]; it costs time and changes no token.
 
   Returns:
     Decoder over Weights(target, draft).
@@ -82,7 +86,9 @@ def build(target, drafter, rule) -> Decoder:
 
     last = state.tokens[rows, state.length - 1][:, None]
     fed = jnp.concatenate([last, proposal.tokens], 1)
-    call, result = _verify(target, rule, weights.target, state, fed, proposal)
+    call, result = _verify(
+      target, rule, use_law, weights.target, state, fed, proposal
+    )
     accepted = jnp.where(alive, result.verdict.num_accepted, 0)
     block = _block(proposal.tokens, result.verdict)
     state, emitted = commit.append(
@@ -106,6 +112,7 @@ def build(target, drafter, rule) -> Decoder:
         committed=old.committed + emitted,
         drafted_at=old.drafted_at + (slots < length[:, None]),
         accepted_at=old.accepted_at + (slots < accepted[:, None]),
+        expected=old.expected + jnp.where(alive, result.expected, 0),
       ),
       calls=state.calls.at[call].add(1),
     )
@@ -125,7 +132,13 @@ def _block(drafts, verdict):
   )
 
 
-def _verify(target, rule, params, state, fed, proposal):
+def _expected_accepted(rule, proposal, target_probs):
+  """E[num_accepted | drafts] of one sequence, float []."""
+  ends = jnp.sum(rule.law(proposal, target_probs), -1)
+  return jnp.sum(ends * jnp.arange(ends.size))
+
+
+def _verify(target, rule, use_law, params, state, fed, proposal):
   """One target call of the length that the batch needs, and its verdict.
 
   The lengths are a chain of loops that run once or not at all: a loop updates
@@ -148,12 +161,18 @@ def _verify(target, rule, params, state, fed, proposal):
     verdict = jax.vmap(rule.verify)(state.key, state.length, drafts, probs)
     block = _block(drafts.tokens, verdict)
     logprobs = commit.token_logprobs(output.logits, block)
+    expected = jnp.zeros(batch)
+    if use_law:
+      expected = jax.vmap(functools.partial(_expected_accepted, rule))(
+        drafts, probs
+      )
     pad = ((0, 0), (0, width - length))
     return Verification(
       output.cache._replace(length=cache.length),
       verdict,
       jnp.pad(logprobs, pad),
       jnp.pad(output.features, (*pad, (0, 0))),
+      expected,
     )
 
   none = jnp.zeros(batch, jnp.int32)
@@ -162,6 +181,7 @@ def _verify(target, rule, params, state, fed, proposal):
     Verdict(none, none),
     jnp.zeros((batch, width)),
     jnp.zeros((batch, width, target.feature_width)),
+    jnp.zeros(batch),
   )
   lengths = feed_lengths(width - 1)
   fed_length = jnp.int32(lengths[-1])

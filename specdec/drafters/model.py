@@ -34,7 +34,7 @@ def build(model, gamma, policy=None, shares_noise=False):
   if gamma < 0:
     raise UsageError(f'gamma = {gamma}: it must be at least 0')
   policy = stopping.fixed() if policy is None else policy
-  draw = coupled.draw if shares_noise else _draw
+  draw = coupled.draw if shares_noise else draw_own
 
   def init(params, tokens, length, features):
     del features
@@ -97,7 +97,17 @@ def build(model, gamma, policy=None, shares_noise=False):
   return Drafter(init, propose, commit, gamma, shares_noise)
 
 
-def _draw(key, position, slot, probs):
-  """A draft with noise of the round's own."""
+def draw_own(key, position, slot, probs):
+  """A draft with noise of the round's own.
+
+  Args:
+    key: the sequence's key.
+    position: int32 [], position of the round's first draft.
+    slot: int32 [], of this draft.
+    probs: float [V].
+
+  Returns:
+    int32 [].
+  """
   draw_key = rng.draw_key(key, position, rng.DRAFT, slot)
   return sampling.categorical(draw_key, probs)

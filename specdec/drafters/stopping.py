@@ -46,27 +46,27 @@ def confidence(threshold):
   return fixed()._replace(after=lambda probs: probs < threshold)
 
 
-def entropy(scale, threshold):
+def entropy(scale, bound):
   """Stops before a token whose acceptance is bounded too low by its entropy.
 
   AdaEDL, Agrawal et al., https://arxiv.org/abs/2410.18351: the draft goes on
-  while 1 - sqrt(scale * H(q)) is at least the threshold, H in nats.
+  while 1 - sqrt(scale * H(q)) is at least the bound, H in nats.
 
   Args:
     scale: of the entropy, at least 0.
-    threshold: on the bound, in [0, 1].
+    bound: least acceptance worth a draft, in [0, 1].
 
   Raises:
     UsageError: one is out of its range.
   """
-  _check('threshold', threshold)
+  _check('bound', bound)
   if not scale >= 0:
     raise UsageError(f'stopping.scale = {scale}: it must be at least 0')
 
   def before(probs):
     logs = jnp.log(jnp.where(probs > 0, probs, 1))
     entropy_nats = jnp.maximum(-jnp.sum(probs * logs, -1), 0)
-    return 1 - jnp.sqrt(scale * entropy_nats) < threshold
+    return 1 - jnp.sqrt(scale * entropy_nats) < bound
 
   return Policy(before, _never)
 

@@ -30,10 +30,12 @@ def build(lenience):
     raise UsageError(f'lossy.lenience = {lenience}: it must be in (0, 1]')
 
   def discount(proposal, target_probs):
+    slots = jnp.arange(proposal.tokens.shape[0])
+    if slots.size == 0:
+      return proposal
     rows = jax.vmap(
       lambda slot: drafts.draft_row(proposal, slot, target_probs[0])
     )
-    slots = jnp.arange(proposal.tokens.shape[0])
     return proposal._replace(probs=lenience * rows(slots))
 
   def verify(key, position, proposal, target_probs):
