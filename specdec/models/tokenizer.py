@@ -28,6 +28,8 @@ class Tokenizer:
     size: number of real ids; later rows of an embedding are padding.
     pieces: the vocabulary's spelling of each id, '' for an id without one.
     stop_tokens: ids that end a reply, ascending.
+    template: Jinja text of the chat template, None without one.
+    special_tokens: {'bos_token': text, 'eos_token': text, ...}.
   """
 
   def __init__(
@@ -50,7 +52,9 @@ class Tokenizer:
     self.pieces = [''] * self.size
     for piece, token in vocab.items():
       self.pieces[token] = piece
-    self._template = template and ChatTemplate(template, special_tokens or {})
+    self.template = template
+    self.special_tokens = dict(special_tokens or {})
+    self._template = template and ChatTemplate(template, self.special_tokens)
     self.stop_tokens = tuple(sorted({*stop_tokens, *self._end_of_turn()}))
 
   @property

@@ -74,6 +74,41 @@ def fill(config, table, sources, dtype, where):
   return jax.tree.unflatten(treedef, leaves)
 
 
+def tensors(config, table, params, where):
+  """The inverse of `fill`: params as a checkpoint's tensors.
+
+  Args:
+    config: ModelConfig.
+    table: as in `fill`.
+    params: a transformer's; copies for few rows are left out.
+    where: the checkpoint's name, for the message.
+
+  Returns:
+    {name: array}, contiguous, in the params' dtype.
+
+  Raises:
+    UsageError: the params are not those of the config.
+  """
+  leaves, _ = jax.tree.flatten_with_path(params)
+  arrays = {
+    _name(path): np.asarray(leaf)
+    for path, leaf in leaves
+    if not _name(path).endswith('/row_kernel')
+  }
+  wanted, _ = jax.tree.flatten_with_path(functional.abstract(config))
+  if {name: array.shape for name, array in arrays.items()} != {
+    _name(path): leaf.shape for path, leaf in wanted
+  }:
+    raise UsageError(
+      f'{where}: its params are not those of its config; give both of one'
+      ' transformer'
+    )
+  return {
+    name: np.ascontiguousarray(view)
+    for name, view in _targets(config, table, arrays).items()
+  }
+
+
 def _name(path):
   """A leaf's path in the tree, as the tables spell it."""
   return jax.tree_util.keystr(path, simple=True, separator='/').removesuffix(
