@@ -17,12 +17,25 @@ def get_config():
     target='smollm2-135m',  # or hf:PATH_OR_REPO_ID, gguf:PATH
     drafter='ngram',  # or 'model'
     draft='',  # a model's name, for the drafter 'model'
+    draft_layers=(),  # layers of that model that the draft keeps; () is all
     ngram=dict(
       max_match=5,  # tokens, longest suffix that is looked up
       min_match=3,  # tokens; shorter ones are right too rarely to pay
     ),
     gamma=4,  # most drafts of a round; 0 is autoregressive
-    rule='token',
+    stopping=dict(
+      policy='fixed',  # or 'confidence', 'entropy', of the drafter 'model'
+      threshold=0.3,  # least probability of a token that lets a draft go on
+      scale=0.3,  # of the entropy, in the bound 1 - sqrt(scale * H(q))
+      bound=0.5,  # least value of that bound
+    ),
+    rule='token',  # block, coupled, sample_match; lossy_lenient, ...
+    lossy=dict(
+      lenience=0.5,  # 1 is lossless
+      epsilon=0.09,  # probability that is typical anywhere
+      delta=0.3,  # factor of exp(-entropy)
+      kl_budget=0.1,  # nats a position
+    ),
     sampling=dict(
       temperature=0.0,  # 0 is greedy
       top_k=0,  # 0 keeps all

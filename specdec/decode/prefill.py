@@ -60,7 +60,7 @@ def state(
     cache=cache._replace(length=length - 1),
     draft=draft,
     counters=Counters(
-      zeros, zeros, zeros, zeros, by_slot, by_slot, jnp.zeros_like(length, jnp.float32)
+      zeros, zeros, zeros, zeros, by_slot, by_slot, jnp.zeros(batch)
     ),
     calls=jnp.zeros(gamma + 2, jnp.int32),
   )

@@ -12,12 +12,11 @@ import numpy as np
 from rich import console as rich_console
 from rich import progress
 
-from specdec import metrics
+from specdec import metrics, sampling
 from specdec.base import UsageError
 from specdec.data import prompts as prompts_lib
 from specdec.decode import autoregressive, speculative, stats
 from specdec.experiments import checks, report, setup, timed
-from specdec.verify import RULES
 
 # Two tokens whose log-probabilities differ by less are a tie: products of
 # other shapes round otherwise.
@@ -58,7 +57,9 @@ class Config:
       for field in dataclasses.fields(cls)
       if field.name != 'decode'
     }
-    fields |= fields.pop('sampling') | fields.pop('ngram')
+    fields |= (
+      fields.pop('sampling') | fields.pop('ngram') | fields.pop('stopping')
+    )
     return cls(setup.DecodeConfig(**fields), **own)
 
 
@@ -113,11 +114,14 @@ def _check_lengths(ids, max_new_tokens, context):
 
 def _loops(config, decoding, max_len):
   """The loops to compare, by name."""
+  rule = config.decode.rules[config.decode.rule]
   decoders = {}
   if config.baseline:
-    decoders['autoregressive'] = autoregressive.build(decoding.target)
+    # With shared noise the two loops agree token for token.
+    draw = sampling.race if rule.shares_noise else sampling.categorical
+    decoders['autoregressive'] = autoregressive.build(decoding.target, draw)
   decoders['speculative'] = speculative.build(
-    decoding.target, decoding.drafter, RULES[config.decode.rule]
+    decoding.target, decoding.drafter, rule
   )
   return {
     name: timed.loop(
@@ -194,7 +198,7 @@ def _summarize(config, rows, results, compile_s):
     'drafter': config.decode.drafter,
     'draft': config.decode.draft if config.decode.drafter == 'model' else None,
     'rule': config.decode.rule,
-    'lossless': RULES[config.decode.rule].lossless,
+    'lossless': config.decode.rules[config.decode.rule].lossless,
     'gamma': config.decode.gamma,
     'temperature': config.decode.temperature,
     'top_k': config.decode.top_k,

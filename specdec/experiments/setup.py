@@ -11,12 +11,13 @@ import jax
 from specdec import sampling
 from specdec.base import Drafter, Model, UsageError, Weights
 from specdec.drafters import model as model_drafter
-from specdec.drafters import ngram
+from specdec.drafters import ngram, stopping
 from specdec.experiments import checks
-from specdec.models import functional, load, tokenizer
-from specdec.verify import RULES
+from specdec.models import functional, load, reduced, tokenizer
+from specdec.verify import RULES, lossy_rules
 
 DRAFTERS = ('ngram', 'model')
+POLICIES = ('fixed', 'confidence', 'entropy')
 DTYPES = ('auto', 'float32', 'bfloat16')
 
 
@@ -28,10 +29,16 @@ class DecodeConfig:
     target: name of the target model.
     drafter: one of DRAFTERS.
     draft: name of the draft model, for the drafter `model`.
+    draft_layers: layers of that model which the draft keeps; () is all.
     max_match: longest suffix that the drafter `ngram` looks up, in tokens.
     min_match: shortest one.
     gamma: most drafts of a round, 0 is autoregressive.
+    policy: when a draft of the drafter `model` stops early.
+    threshold: of the policy `confidence`.
+    scale: of the policy `entropy`.
+    bound: of the policy `entropy`.
     rule: name of the verification rule.
+    lossy: strengths of the lossy rules, see verify.lossy_rules.
     temperature: 0 is greedy.
     top_k: tokens kept, 0 keeps all.
     top_p: mass kept, 1 keeps all.
@@ -43,10 +50,16 @@ class DecodeConfig:
   target: str
   drafter: str
   draft: str
+  draft_layers: tuple[int, ...]
   max_match: int
   min_match: int
   gamma: int
+  policy: str
+  threshold: float
+  scale: float
+  bound: float
   rule: str
+  lossy: dict
   temperature: float
   top_k: int
   top_p: float
@@ -56,7 +69,8 @@ class DecodeConfig:
 
   def __post_init__(self):
     checks.one_of('drafter', self.drafter, DRAFTERS)
-    checks.one_of('rule', self.rule, RULES)
+    checks.one_of('stopping.policy', self.policy, POLICIES)
+    checks.one_of('rule', self.rule, self.rules)
     checks.one_of('dtype', self.dtype, DTYPES)
     checks.at_least('gamma', self.gamma, 0)
     checks.at_least('batch_size', self.batch_size, 1)
@@ -64,7 +78,21 @@ class DecodeConfig:
       raise UsageError("draft = '': the drafter 'model' needs a model's name")
     if self.drafter == 'ngram':
       ngram.build(self.gamma, self.max_match, self.min_match)
+    self.stopping()
     self.sampling(1)
+
+  @property
+  def rules(self):
+    """Every verification rule, the lossy ones at their strengths."""
+    return RULES | lossy_rules(**self.lossy)
+
+  def stopping(self):
+    """The policy of early stops."""
+    if self.policy == 'confidence':
+      return stopping.confidence(self.threshold)
+    if self.policy == 'entropy':
+      return stopping.entropy(self.scale, self.bound)
+    return stopping.fixed()
 
   @property
   def greedy(self):
@@ -115,6 +143,11 @@ def load_decoding(config: DecodeConfig) -> Decoding:
       draft = load.load(config.draft, dtype)
       _check_vocabulary(target, draft)
       size = min(size, draft.config.vocab_size)
+    if config.draft_layers:
+      params, smaller = reduced.cut_layers(
+        draft.params, draft.config, config.draft_layers
+      )
+      draft = draft._replace(params=params, config=smaller)
   target_model, target_params = model_of(target, size, config.batch_size)
   if draft is None:
     drafter = ngram.build(config.gamma, config.max_match, config.min_match)
@@ -126,7 +159,12 @@ def load_decoding(config: DecodeConfig) -> Decoding:
       if same
       else model_of(draft, size, config.batch_size)
     )
-    drafter = model_drafter.build(model, config.gamma)
+    drafter = model_drafter.build(
+      model,
+      config.gamma,
+      config.stopping(),
+      config.rules[config.rule].shares_noise,
+    )
     context = min(target_model.max_length, model.max_length)
     target_model = target_model._replace(max_length=context)
     weights = Weights(target_params, params)
