@@ -100,7 +100,7 @@ def test_the_law_stays_the_targets_though_the_draft_knows_half_of_it():
   with jax.enable_x64(True):
     # The negative control corrects from p, not from the residual.
     found, wrong = (
-      exact.output_law(exact.path_laws(rule, p, q), p, q)
+      exact.output_law(exact.path_laws(rule, exact.paths(p, q)), p, q)
       for rule in (token.RULE, controls.CORRECT_FROM_P)
     )
   assert_allclose(found, exact.joint(p), atol=1e-12)

@@ -10,7 +10,7 @@ import texts
 import tiny
 from numpy.testing import assert_allclose, assert_array_equal
 
-from specdec import exact, rng, sampling, theory
+from specdec import rng, sampling, simulation, theory
 from specdec.base import UsageError, Weights
 from specdec.decode import speculative
 from specdec.drafters import table
@@ -158,11 +158,11 @@ def test_drafts_have_the_law_that_is_declared(kind):
     sampling.params(ROWS),
   )
   counts = np.bincount(proposal.tokens[:, 0], minlength=VOCAB)
-  assert exact.p_value(counts, proposal.probs[0, 0]) > 0.01
+  assert simulation.p_value(counts, proposal.probs[0, 0]) > 0.01
   # The drafts after the first go by their own last token.
   pairs = texts.count_strings(proposal.tokens[:, :2], VOCAB)
   law = texts.markov_joint(dense(counted(kind))[0], dense(counted(kind)), 2)
-  assert exact.p_value(pairs, law) > 0.01
+  assert simulation.p_value(pairs, law) > 0.01
 
 
 def overclaiming(drafter):
@@ -205,7 +205,7 @@ def p_value_of_texts(kind, wrap=None):
   strings = np.asarray(state.tokens)[:, : 1 + LENGTH]
   probs = np.asarray(jax.nn.softmax(chain()[0], -1), np.float64)
   law = texts.markov_joint(np.ones(VOCAB) / VOCAB, probs, 1 + LENGTH)
-  return exact.p_value(texts.count_strings(strings, VOCAB), law)
+  return simulation.p_value(texts.count_strings(strings, VOCAB), law)
 
 
 @pytest.mark.parametrize('kind', ('unigram', 'bigram'))
