@@ -48,6 +48,32 @@ def start(workdir, config):
   return workdir
 
 
+def resume(workdir, config):
+  """Opens a workdir, and goes on where an interrupted run of it stopped.
+
+  Args:
+    workdir: pathlib.Path.
+    config: a mapping that json can write.
+
+  Returns:
+    The workdir, absolute, and the rows of metrics.jsonl; none, in a new
+    workdir, unless an unfinished run of the same config is there.
+  """
+  workdir = pathlib.Path(workdir).resolve()
+  written = json.loads(json.dumps(config, default=_plain))
+  try:
+    before = json.loads((workdir / 'config.json').read_text())
+    lines = (workdir / 'metrics.jsonl').read_text().splitlines(keepends=True)
+  except (OSError, ValueError):
+    return start(workdir, config), []
+  if before != written or (workdir / 'summary.json').exists():
+    return start(workdir, config), []
+  # A line that was cut off by the interruption is not a row.
+  rows = [json.loads(line) for line in lines if line.endswith('\n')]
+  write_lines(workdir / 'metrics.jsonl', rows)
+  return workdir, rows
+
+
 def append(workdir, row):
   """Adds one row to metrics.jsonl."""
   with open(pathlib.Path(workdir) / 'metrics.jsonl', 'a') as file:
@@ -64,6 +90,15 @@ def write_json(path, value):
   path = pathlib.Path(path)
   part = path.with_suffix('.part')
   part.write_text(json.dumps(value, indent=2, default=_plain) + '\n')
+  os.replace(part, path)
+
+
+def write_lines(path, rows):
+  """Writes a JSON Lines file that is either whole or absent."""
+  part = pathlib.Path(path).with_suffix('.part')
+  part.write_text(
+    ''.join(json.dumps(row, default=_plain) + '\n' for row in rows)
+  )
   os.replace(part, path)
 
 

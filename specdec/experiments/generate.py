@@ -13,7 +13,6 @@ from rich import console as rich_console
 from rich import progress
 
 from specdec import metrics, sampling
-from specdec.base import UsageError
 from specdec.data import prompts as prompts_lib
 from specdec.decode import autoregressive, speculative, stats
 from specdec.experiments import checks, report, setup, timed
@@ -71,7 +70,7 @@ def run(config, workdir):
   with console.status(f'reading {config.decode.target}'):
     decoding = setup.load_decoding(config.decode)
   ids = [prompts_lib.encode(decoding.tokenizer, p) for p in prompts]
-  _check_lengths(ids, config.max_new_tokens, decoding.target.max_length)
+  setup.check_lengths(ids, config.max_new_tokens, decoding.target.max_length)
   workdir = metrics.start(workdir, dataclasses.asdict(config))
 
   loops = _loops(config, decoding, max(map(len, ids)) + config.max_new_tokens)
@@ -94,22 +93,6 @@ def run(config, workdir):
   metrics.summarize(workdir, summary)
   report.show_tables(console, rows, summary)
   console.print(f'\n{workdir / "summary.json"}')
-
-
-def _check_lengths(ids, max_new_tokens, context):
-  """Refuses a prompt that is empty or too long, before anything is compiled."""
-  for row, prompt in enumerate(ids, 1):
-    if not prompt:
-      raise UsageError(
-        f"prompt {row} has 0 tokens: the target's tokenizer knows nothing in"
-        ' it; change or remove it'
-      )
-    if len(prompt) + max_new_tokens > context:
-      raise UsageError(
-        f'prompt {row} has {len(prompt)} tokens; with max_new_tokens ='
-        f" {max_new_tokens} it exceeds the models' context of {context}"
-        ' tokens: shorten the prompt or lower max_new_tokens'
-      )
 
 
 def _loops(config, decoding, max_len):

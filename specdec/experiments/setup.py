@@ -49,23 +49,23 @@ class DecodeConfig:
 
   target: str
   drafter: str
-  draft: str
-  draft_layers: tuple[int, ...]
-  max_match: int
-  min_match: int
-  gamma: int
-  policy: str
-  threshold: float
-  scale: float
-  bound: float
-  rule: str
-  lossy: dict
-  temperature: float
-  top_k: int
-  top_p: float
-  min_p: float
-  dtype: str
-  batch_size: int
+  draft: str = ''
+  draft_layers: tuple[int, ...] = ()
+  max_match: int = 5
+  min_match: int = 3
+  gamma: int = 4
+  policy: str = 'fixed'
+  threshold: float = 0.3
+  scale: float = 0.3
+  bound: float = 0.5
+  rule: str = 'token'
+  lossy: dict = dataclasses.field(default_factory=dict)
+  temperature: float = 0.0
+  top_k: int = 0
+  top_p: float = 1.0
+  min_p: float = 0.0
+  dtype: str = 'auto'
+  batch_size: int = 1
 
   def __post_init__(self):
     checks.one_of('drafter', self.drafter, DRAFTERS)
@@ -110,6 +110,7 @@ class Decoding(NamedTuple):
   """Models and drafter, ready for `speculative.build`."""
 
   target: Model
+  draft: Model | None  # None for a drafter without a model
   drafter: Drafter
   weights: Weights
   tokenizer: tokenizer.Tokenizer
@@ -149,6 +150,7 @@ def load_decoding(config: DecodeConfig) -> Decoding:
       )
       draft = draft._replace(params=params, config=smaller)
   target_model, target_params = model_of(target, size, config.batch_size)
+  model = None
   if draft is None:
     drafter = ngram.build(config.gamma, config.max_match, config.min_match)
     weights = Weights(target_params, None)
@@ -169,8 +171,33 @@ def load_decoding(config: DecodeConfig) -> Decoding:
     target_model = target_model._replace(max_length=context)
     weights = Weights(target_params, params)
   return Decoding(
-    target_model, drafter, weights, vocabulary, tuple(target.stop_tokens)
+    target_model, model, drafter, weights, vocabulary, tuple(target.stop_tokens)
   )
+
+
+def check_lengths(ids, max_new_tokens, context):
+  """Refuses a prompt that is empty or too long, before anything is compiled.
+
+  Args:
+    ids: prompts, lists of token ids.
+    max_new_tokens: budget of each.
+    context: the models' longest sequence, in tokens.
+
+  Raises:
+    UsageError: it names the prompt.
+  """
+  for row, prompt in enumerate(ids, 1):
+    if not prompt:
+      raise UsageError(
+        f"prompt {row} has 0 tokens: the target's tokenizer knows nothing in"
+        ' it; change or remove it'
+      )
+    if len(prompt) + max_new_tokens > context:
+      raise UsageError(
+        f'prompt {row} has {len(prompt)} tokens; with max_new_tokens ='
+        f" {max_new_tokens} it exceeds the models' context of {context}"
+        ' tokens: shorten the prompt or lower max_new_tokens'
+      )
 
 
 def model_of(checkpoint, vocab_size, batch_size) -> tuple[Model, Any]:
