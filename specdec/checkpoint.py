@@ -54,6 +54,12 @@ def writer(folder, keep_last=2, keep_best=1):
     pending = []  # the last save's response
 
     def save(step, state, position=None, value=None):
+      latest = manager.latest
+      if latest is not None and step <= latest.step:
+        raise UsageError(
+          f'{folder}: it has a checkpoint of step {latest.step} already, and'
+          f' step {step} is not after it; give another folder'
+        )
       response = _attempt(
         folder,
         lambda: manager.save_async(
@@ -122,14 +128,11 @@ def _open(folder, keep_last, keep_best):
       keep_checkpoints_without_metrics=False,
     )
     keep.append(best)
-  # Made in the background, a folder that cannot be made keeps threads waiting
-  # for it, and the process alive for minutes.
-  options = ocp.options.AsyncOptions(create_directories_asynchronously=False)
   return _attempt(
     folder,
     lambda: ocp.training.Checkpointer(
       folder,
-      context=ocp.Context(async_options=options),
+      context=pytree.context(),
       save_decision_policy=(
         ocp.training.save_decision_policies.FixedIntervalPolicy(1)
       ),
@@ -143,10 +146,6 @@ def _attempt(folder, act):
   """What `act` returns; what it raises becomes one line."""
   try:
     return act()
-  except ocp.training.errors.StepAlreadyExistsError as error:
-    raise UsageError(
-      f'{folder}: {error}; nothing is overwritten: give another folder'
-    ) from error
   except Exception as error:  # orbax, tensorstore, the disk: no common class
     raise pytree.unwritten(folder, error) from error
 

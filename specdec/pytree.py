@@ -30,7 +30,7 @@ def save(path, tree):
   path = pathlib.Path(path).resolve()
   if path.exists():
     raise UsageError(f'{path} exists: give another folder, or remove it')
-  with quiet():
+  with quiet(), context():
     try:
       ocp.save(path, tree)
     except Exception as error:  # orbax, tensorstore, the disk: no common class
@@ -131,6 +131,19 @@ def unwritten(path, error):
   return UsageError(
     f'{path}: not written ({reason}); free some space or give a folder that can'
     ' be written'
+  )
+
+
+def context():
+  """What orbax saves under.
+
+  Made in the background, a folder that cannot be made keeps threads waiting
+  for it, and the process alive for five minutes.
+  """
+  return ocp.Context(
+    async_options=ocp.options.AsyncOptions(
+      create_directories_asynchronously=False
+    )
   )
 
 
