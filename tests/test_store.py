@@ -17,7 +17,7 @@ from tokenizers import pre_tokenizers
 
 from specdec import pytree
 from specdec.base import UsageError
-from specdec.models import byte_bpe, functional, load, store
+from specdec.models import byte_bpe, functional, load, reduced, store
 from specdec.models.config import TINY, Rope
 from specdec.models.tokenizer import Tokenizer
 from specdec.models.weights import Checkpoint
@@ -103,6 +103,17 @@ def test_bfloat16_comes_back_as_it_was_and_as_exact_float32(tmp_path):
   assert_equal(store.load(folder, 'bfloat16').params, rough.params)
   exact = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), rough.params)
   assert_equal(store.load(folder).params, exact)
+
+
+def test_a_reduced_head_comes_back_with_its_ids(tmp_path):
+  whole = checkpoint()
+  draft = reduced.cut_head(whole.params, CONFIG, [3, 5, 200])
+  small = whole._replace(params=draft)
+  folder = store.save(small, tmp_path / 'draft')
+  assert_equal(store.load(folder).params, draft)
+  rough = store.load(folder, 'bfloat16').params
+  assert rough.weights['head'].dtype == jnp.bfloat16
+  assert_array_equal(rough.ids, draft.ids)
 
 
 def test_a_model_without_vocabulary_keeps_its_stop_tokens(tmp_path):

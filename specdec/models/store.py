@@ -1,6 +1,7 @@
 """A model in a folder of its own: what training leaves, and what loads by name.
 
-  config.json     the ModelConfig, the dtype, the ids that end a reply
+  config.json     the ModelConfig, the dtype, the ids that end a reply, the
+                  size of a reduced head
   params/         the weights, written by Orbax
   tokenizer.json  the vocabulary, where there is one
 
@@ -16,13 +17,18 @@ import shutil
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 
 from specdec import pytree
 from specdec.base import UsageError
-from specdec.models import functional, tokenizer, weights
+from specdec.models import functional, reduced, tokenizer, weights
 from specdec.models.config import ModelConfig, Rope
 
 _CONFIG, _PARAMS, _TOKENIZER = 'config.json', 'params', 'tokenizer.json'
+# Of config.json, beside the model.
+_FIELDS = (
+  'dtype', 'head_tokens', 'stop_tokens', 'chat_template', 'special_tokens',
+)  # fmt: skip
 
 
 def save(checkpoint, folder):
@@ -32,7 +38,7 @@ def save(checkpoint, folder):
   whole, or absent.
 
   Args:
-    checkpoint: weights.Checkpoint.
+    checkpoint: weights.Checkpoint, of a transformer or a reduced.Reduced one.
     folder: where to; it must not exist yet.
 
   Returns:
@@ -46,9 +52,11 @@ def save(checkpoint, folder):
   if folder.exists():
     raise UsageError(f'{folder} exists: give another folder, or remove it')
   dtype = jax.tree.leaves(checkpoint.params)[0].dtype
-  pytree.check(
-    checkpoint.params, _like(checkpoint.config, dtype), checkpoint.name
-  )
+  head_tokens = None
+  if isinstance(checkpoint.params, reduced.Reduced):
+    head_tokens = checkpoint.params.ids.size
+  like = _like(checkpoint.config, dtype, head_tokens)
+  pytree.check(checkpoint.params, like, checkpoint.name)
   part = folder.with_name(f'{folder.name}.part')
   try:
     shutil.rmtree(part, ignore_errors=True)
@@ -60,6 +68,7 @@ def save(checkpoint, folder):
     fields = {
       'model': dataclasses.asdict(checkpoint.config),
       'dtype': str(dtype),
+      'head_tokens': head_tokens,
       'stop_tokens': list(checkpoint.stop_tokens),
       'chat_template': vocabulary and vocabulary.template,
       'special_tokens': vocabulary and vocabulary.special_tokens,
@@ -90,8 +99,9 @@ def load(path, dtype='float32'):
   folder = pathlib.Path(path).expanduser().resolve()
   fields = _read_config(folder)
   config = fields['model']
-  params, _ = pytree.load(folder / _PARAMS, _like(config, fields['dtype']))
-  params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+  like = _like(config, fields['dtype'], fields['head_tokens'])
+  params, _ = pytree.load(folder / _PARAMS, like)
+  params = _cast(params, dtype)
   vocabulary = None
   if (folder / _TOKENIZER).exists():
     vocabulary = tokenizer.from_file(
@@ -105,12 +115,30 @@ def load(path, dtype='float32'):
   )
 
 
-def _like(config, dtype):
-  """The shapes of the params, in their dtype."""
-  return jax.tree.map(
-    lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.dtype(dtype)),
-    functional.abstract(config),
+def _like(config, dtype, head_tokens):
+  """The shapes of the params; head_tokens is n of a reduced head, or None."""
+  if head_tokens is None:
+    return _cast(functional.abstract(config), dtype)
+  whole = reduced.untied(config)
+  small = dataclasses.replace(whole, vocab_size=head_tokens)
+  params = nnx.State(
+    {**functional.abstract(whole), 'head': functional.abstract(small)['head']}
   )
+  ids = jax.ShapeDtypeStruct((head_tokens,), jnp.int32)
+  return reduced.Reduced(_cast(params, dtype), ids)
+
+
+def _cast(tree, dtype):
+  """A tree, or its shapes, in another dtype; ids stay integers."""
+
+  def cast(leaf):
+    if not jnp.issubdtype(leaf.dtype, jnp.floating):
+      return leaf
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+      return leaf.update(dtype=jnp.dtype(dtype))
+    return leaf.astype(dtype)
+
+  return jax.tree.map(cast, tree)
 
 
 def _read_config(folder):
@@ -126,10 +154,9 @@ def _read_config(folder):
     rope = dict(fields['model']['rope'])
     rope['divisors'] = tuple(rope['divisors'])
     fields['model'] = ModelConfig(**{**fields['model'], 'rope': Rope(**rope)})
-    missing = {'dtype', 'stop_tokens', 'chat_template', 'special_tokens'}
-    missing -= set(fields)
+    missing = [field for field in _FIELDS if field not in fields]
     if missing:
-      raise KeyError(*sorted(missing))
+      raise KeyError(*missing)
   except (OSError, ValueError, TypeError, KeyError) as error:
     raise UsageError(
       f'{path}: not the configuration of a trained model ({error}); for a'
