@@ -80,6 +80,23 @@ def append(workdir, row):
     file.write(json.dumps(row, default=_plain) + '\n')
 
 
+def cut(workdir, step):
+  """Drops the rows of metrics.jsonl after a step, to go on from there.
+
+  A last line that was cut off is dropped too; rows without a step stay.
+  """
+  path = pathlib.Path(workdir) / 'metrics.jsonl'
+  if not path.exists():
+    return
+  kept = []
+  for line in path.read_text().splitlines(keepends=True):
+    if line.endswith('\n') and json.loads(line).get('step', step) <= step:
+      kept.append(line)
+  part = path.with_suffix('.part')
+  part.write_text(''.join(kept))
+  os.replace(part, path)
+
+
 def summarize(workdir, summary):
   """Writes summary.json."""
   write_json(pathlib.Path(workdir) / 'summary.json', summary)

@@ -20,6 +20,7 @@ LEVELS = {
   'specdec.cache': 1,
   'specdec.exact': 1,
   'specdec.simulation': 1,
+  'specdec.pytree': 1,
   'specdec.verify': 2,
   'specdec.models': 2,
   'specdec.drafters': 3,

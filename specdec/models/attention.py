@@ -1,10 +1,13 @@
-"""Grouped-query attention over the cache, a block of rows at a time.
+"""Grouped-query attention: over the cache to decode, over whole rows to train.
 
-The softmax is accumulated on the way (Milakov and Gimelshein,
-https://arxiv.org/abs/1805.02867): a running maximum m, the sum of exp(s - m),
-and the weighted values. The number of blocks follows the longest row, not the
-buffer: on SmolLM2-135M and 2 CPU cores a step over a 4,096-row buffer with 100
-tokens costs what it costs over a 512-row one.
+Over the cache it works a block of rows at a time. The softmax is accumulated
+on the way (Milakov and Gimelshein, https://arxiv.org/abs/1805.02867): a running
+maximum m, the sum of exp(s - m), and the weighted values. The number of blocks
+follows the longest row, not the buffer: on SmolLM2-135M and 2 CPU cores a step
+over a 4,096-row buffer with 100 tokens costs what it costs over a 512-row one.
+
+A loop whose length is data has no reverse-mode derivative, so training takes
+the same softmax over whole rows at once.
 """
 
 from typing import NamedTuple
@@ -26,6 +29,63 @@ class Context(NamedTuple):
   positions: jax.Array  # int32 [B, T], positions of the new tokens
   mask: jax.Array | None  # bool [B, T, T], which new token sees which; None
   # is causal
+
+
+def through_cache(keys, values, layer, context, window):
+  """Attention that first writes the new tokens into the cache.
+
+  Args:
+    keys: [L, B, K, head_dim, S], the cache of all layers.
+    values: [L, B, K, S, head_dim].
+    layer: int32 [].
+    context: of the pass.
+    window: tokens that a query sees, itself included; None is all.
+
+  Returns:
+    The `mix` of layers.Block; it remembers keys and values, updated.
+  """
+
+  def mix(query, key, value):
+    new_keys = cache_lib.write(
+      keys, layer, context.start, key, cache_lib.KEY_ROWS
+    )
+    new_values = cache_lib.write(
+      values, layer, context.start, value, cache_lib.VALUE_ROWS
+    )
+    mixed = attend(query, new_keys, new_values, layer, context, window)
+    return mixed, (new_keys, new_values)
+
+  return mix
+
+
+def whole_rows(window):
+  """Causal attention of whole rows, in one differentiable softmax.
+
+  Args:
+    window: tokens that a query sees, itself included; None is all.
+
+  Returns:
+    The `mix` of layers.Block; it remembers nothing.
+  """
+
+  def mix(query, key, value):
+    batch, tokens, heads, head_dim = query.shape
+    query = query.reshape(batch, tokens, key.shape[2], -1, head_dim)
+    scores = jnp.einsum(
+      'btkgh,bskh->bkgts', query, key, preferred_element_type=jnp.float32
+    )
+    ago = jnp.arange(tokens)[:, None] - jnp.arange(tokens)[None]
+    seen = ago >= 0 if window is None else (ago >= 0) & (ago < window)
+    scores = jnp.where(seen[None, None, None], scores, HIDDEN)
+    mixed = jnp.einsum(
+      'bkgts,bskh->btkgh',
+      jax.nn.softmax(scores, -1).astype(value.dtype),
+      value,
+      preferred_element_type=jnp.float32,
+    )
+    return mixed.reshape(batch, tokens, heads, head_dim), None
+
+  return mix
 
 
 def attend(query, keys, values, layer, context, window=None):

@@ -1,6 +1,7 @@
 """Modules as pure functions: the only place that splits and merges.
 
-Inference and training see `(params, tokens, cache)`; params is a pytree.
+Inference sees `(params, tokens, cache)`, training `(params, tokens)`; params is
+a pytree.
 """
 
 import jax
@@ -90,6 +91,40 @@ def build(
     config.width * len(feature_layers),
     config.max_length,
   )
+
+
+def forward(
+  config, dtype=None, vocab_size=None, feature_layers=(), remat=False
+):
+  """A transformer over whole rows, without a cache: what training runs.
+
+  The same params give the same logits as `build`'s, and here they have
+  gradients. Rows are padded on the right: a causal model hears no padding.
+
+  Args:
+    config: ModelConfig.
+    dtype: of weights and activations inside; scores, norms and logits are at
+      least float32. None computes in the dtype of the params. Gradients come
+      in the params' own.
+    vocab_size: ids that are real; None keeps all. See `build`.
+    feature_layers: layers whose output is returned as features.
+    remat: compute each layer again in the backward pass: less memory, more
+      work.
+
+  Returns:
+    (params, tokens [B, T]) -> ModelOutput, its cache None.
+  """
+  graph = nnx.graphdef(_skeleton(config))
+  vocab_size = vocab_size or config.vocab_size
+
+  def apply(params, tokens):
+    if dtype is not None:
+      params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+    module = nnx.merge(graph, params)
+    output = module.whole_rows(tokens, feature_layers, remat)
+    return output._replace(logits=output.logits[..., :vocab_size])
+
+  return apply
 
 
 def num_params(params):

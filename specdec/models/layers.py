@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from specdec import cache as cache_lib
-from specdec.models import attention, rotary
+from specdec.models import rotary
 
 # Up to so many rows are multiplied one by one; see Linear.
 FEW_ROWS = 5
@@ -63,7 +62,7 @@ class Linear(nnx.Module):
 
 
 class Attention(nnx.Module):
-  """Grouped-query attention with rotary positions and a cache."""
+  """Grouped-query attention with rotary positions."""
 
   def __init__(self, config, rngs, row_kernel):
     self.config = config
@@ -83,7 +82,7 @@ class Attention(nnx.Module):
       self.query_norm = RMSNorm(dim, config.norm_eps)
       self.key_norm = RMSNorm(dim, config.norm_eps)
 
-  def __call__(self, x, keys, values, layer, angles, context):
+  def __call__(self, x, angles, mix):
     """Attends; see Block."""
     config = self.config
     batch, tokens, _ = x.shape
@@ -93,20 +92,9 @@ class Attention(nnx.Module):
     if config.qk_norm:
       q, k = self.query_norm(q), self.key_norm(k)
     q, k = rotary.rotate(q, *angles), rotary.rotate(k, *angles)
-    keys = cache_lib.write(keys, layer, context.start, k, cache_lib.KEY_ROWS)
-    values = cache_lib.write(
-      values, layer, context.start, v, cache_lib.VALUE_ROWS
-    )
-    mixed = attention.attend(
-      q * config.head_dim**-0.5,
-      keys,
-      values,
-      layer,
-      context,
-      config.sliding_window,
-    )
+    mixed, memory = mix(q * config.head_dim**-0.5, k, v)
     mixed = mixed.reshape(batch, tokens, -1).astype(x.dtype)
-    return self.out(mixed), keys, values
+    return self.out(mixed), memory
 
 
 class MLP(nnx.Module):
@@ -133,22 +121,19 @@ class Block(nnx.Module):
     self.mlp_norm = RMSNorm(config.width, config.norm_eps)
     self.mlp = MLP(config, rngs, row_kernel)
 
-  def __call__(self, x, keys, values, layer, angles, context):
+  def __call__(self, x, angles, mix):
     """Runs the layer.
 
     Args:
       x: [B, T, D].
-      keys: [L, B, K, head_dim, S], the cache of all layers.
-      values: [L, B, K, S, head_dim].
-      layer: int32 [], this layer's index.
       angles: cosine and sine, each [B, T, head_dim / 2].
-      context: attention.Context.
+      mix: what the tokens hear of each other: (query [B, T, H, head_dim],
+        scaled, key [B, T, K, head_dim], value like key) -> (the values mixed,
+        [B, T, H, head_dim], and what `mix` remembers).
 
     Returns:
-      x, keys and values, updated.
+      x, updated, and what `mix` remembers.
     """
-    mixed, keys, values = self.attention(
-      self.attention_norm(x), keys, values, layer, angles, context
-    )
+    mixed, memory = self.attention(self.attention_norm(x), angles, mix)
     x = x + mixed
-    return x + self.mlp(self.mlp_norm(x)), keys, values
+    return x + self.mlp(self.mlp_norm(x)), memory

@@ -4,7 +4,7 @@ import importlib.util
 import pathlib
 
 from specdec.base import UsageError
-from specdec.models import gguf, hf
+from specdec.models import gguf, hf, store
 
 DTYPES = ('float32', 'bfloat16', 'float16')
 
@@ -13,7 +13,7 @@ def load(name, dtype='float32'):
   """Loads a language model.
 
   Args:
-    name: hf:PATH_OR_REPO_ID, gguf:PATH, or a known name.
+    name: hf:PATH_OR_REPO_ID, gguf:PATH, orbax:PATH, or a known name.
     dtype: of the params, one of DTYPES.
 
   Returns:
@@ -33,8 +33,8 @@ def load(name, dtype='float32'):
     checkpoint = SCHEMES[scheme](rest, dtype)
   else:
     raise UsageError(
-      f'model {name!r}: give hf:PATH_OR_REPO_ID, gguf:PATH or a known name'
-      f' ({", ".join(KNOWN)})'
+      f'model {name!r}: give hf:PATH_OR_REPO_ID, gguf:PATH, orbax:PATH or a'
+      f' known name ({", ".join(KNOWN)})'
     )
   rows, tokenizer = checkpoint.config.vocab_size, checkpoint.tokenizer
   if tokenizer is not None and tokenizer.size > rows:
@@ -60,4 +60,4 @@ def _smollm2(dtype):
 
 
 KNOWN = {'smollm2-135m': _smollm2}
-SCHEMES = {'hf': hf.load, 'gguf': gguf.load}
+SCHEMES = {'hf': hf.load, 'gguf': gguf.load, 'orbax': store.load}

@@ -2,7 +2,8 @@
 
 Stacked: every weight of the layers has a leading axis L. Scanned: one layer is
 compiled, not L of them, and the cache rides in the scan's carry, where it is
-updated in place.
+updated in place. Training needs neither cache nor loops of unknown length:
+`whole_rows` is the same function of the same weights without them.
 """
 
 import jax
@@ -58,8 +59,12 @@ class Transformer(nnx.Module):
     angles = rotary.angles(config.rope, config.head_dim, positions)
 
     def run_layer(carry, layer_and_block):
+      x, keys, values = carry
       layer, block = layer_and_block
-      x, keys, values = block(*carry, layer, angles, context)
+      mix = attention.through_cache(
+        keys, values, layer, context, config.sliding_window
+      )
+      x, (keys, values) = block(x, angles, mix)
       return (x, keys, values), x if feature_layers else None
 
     x = self.embedding[tokens]
@@ -68,15 +73,43 @@ class Transformer(nnx.Module):
       (x, cache.keys, cache.values),
       (jnp.arange(config.num_layers), self.blocks),
     )
-    features = jnp.zeros((*tokens.shape, 0))
+    cache = KVCache(keys, values, cache.length + count)
+    return self._read_out(x, hidden, feature_layers, cache)
+
+  def whole_rows(self, tokens, feature_layers=(), remat=False):
+    """Feeds whole rows from their first token on, for training.
+
+    Args:
+      tokens: int32 [B, T].
+      feature_layers: layers whose output is returned, joined in the last axis.
+      remat: compute each layer again in the backward pass, instead of keeping
+        what is inside it.
+
+    Returns:
+      ModelOutput; its cache is None.
+    """
+    config = self.config
+    positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+    angles = rotary.angles(config.rope, config.head_dim, positions)
+    mix = attention.whole_rows(config.sliding_window)
+
+    def run_layer(x, block):
+      x, _ = block(x, angles, mix)
+      return x, x if feature_layers else None
+
+    if remat:
+      # Inside a scan nothing can undo it by sharing common expressions.
+      run_layer = jax.checkpoint(run_layer, prevent_cse=False)
+    x, hidden = jax.lax.scan(run_layer, self.embedding[tokens], self.blocks)
+    return self._read_out(x, hidden, feature_layers, cache=None)
+
+  def _read_out(self, x, hidden, feature_layers, cache):
+    """The last layer's output [B, T, D], and all [L, B, T, D], as output."""
+    features = jnp.zeros((*x.shape[:2], 0))
     if feature_layers:
       features = jnp.concatenate([hidden[i] for i in feature_layers], -1)
-    head = self.embedding if config.tie_embeddings else self.head
+    head = self.embedding if self.config.tie_embeddings else self.head
     logits = jnp.einsum(
       'btd,vd->btv', self.norm(x), head[...], preferred_element_type=jnp.float32
     )
-    return ModelOutput(
-      logits,
-      features.astype(jnp.float32),
-      KVCache(keys, values, cache.length + count),
-    )
+    return ModelOutput(logits, features.astype(jnp.float32), cache)
