@@ -12,7 +12,6 @@ import itertools
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from specdec.base import Proposal
@@ -132,13 +131,14 @@ def draft_lengths(policy, paths):
     int [N].
   """
   count, gamma = paths.drafts.shape
+  before, after = jax.jit(policy.before), jax.jit(policy.after)
   going, lengths = np.ones(count, bool), np.zeros(count, int)
   for slot in range(gamma):
     probs = paths.probs[:, slot]
-    going = going & ~np.asarray(policy.before(jnp.asarray(probs)))
+    going = going & ~np.asarray(before(probs))
     lengths += going
     chosen = probs[np.arange(count), paths.drafts[:, slot]]
-    going = going & ~np.asarray(policy.after(jnp.asarray(chosen)))
+    going = going & ~np.asarray(after(chosen))
   return lengths
 
 
