@@ -41,7 +41,7 @@ def get_config():
     ),
     prompts='',  # a JSON Lines file; '' is the built-in set
     max_prompts=0,  # 0 is all
-    max_new_tokens=48,
+    max_new_tokens=32,
     batch_size=8,
     seed=0,
     dtype='auto',  # float32 on CPU, bfloat16 on accelerators

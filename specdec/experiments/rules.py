@@ -7,6 +7,7 @@ what the rule's law expects of its drafts instead of what the coins gave.
 """
 
 import dataclasses
+import functools
 import itertools
 
 import numpy as np
@@ -135,11 +136,10 @@ def measure(config, decoding, batches, name, gamma, temperatures):
     return
   rule = config.decode.rules[name]
   drafter = model.build(decoding.draft, gamma, None, rule.shares_noise)
-  draw = sampling.race if rule.shares_noise else sampling.categorical
   counted = speculative.build(decoding.target, drafter, rule, use_law=True)
   clocked = {
     'speculative': speculative.build(decoding.target, drafter, rule),
-    'autoregressive': autoregressive.build(decoding.target, draw),
+    'autoregressive': baseline(decoding.target, rule.shares_noise),
   }
   max_len = max(len(ids) for b in batches for ids in b.ids)
   max_len += config.max_new_tokens
@@ -181,6 +181,13 @@ def measure(config, decoding, batches, name, gamma, temperatures):
         for field in ('rounds', 'drafted', 'accepted', 'committed', 'expected')
       },
     }
+
+
+@functools.cache
+def baseline(target, shares_noise):
+  """The autoregressive loop, compiled once for all rules that draw alike."""
+  draw = sampling.race if shares_noise else sampling.categorical
+  return autoregressive.build(target, draw)
 
 
 def summarize(config, rows):

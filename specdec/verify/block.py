@@ -71,12 +71,11 @@ def levels(proposal, target_probs):
   _, joint = jax.lax.scan(extend, one[0], (p, q))
   joint = jnp.concatenate([one, joint])
 
-  def excess(i):
-    here = joint[i] * target_probs[i]
-    rest = here - drafts.draft_row(proposal, i, here)
-    return jnp.sum(jnp.maximum(rest, 0))
-
-  mass = jax.vmap(excess)(jnp.arange(gamma))
+  rest = joint[:-1, None] * target_probs[:-1]
+  rest -= drafts.draft_rows(proposal, target_probs)
+  # A sum as a product with ones: XLA on CPU does not vectorise a sum of rows.
+  ones = jnp.ones(rest.shape[-1], rest.dtype)
+  mass = jnp.matmul(jnp.maximum(rest, 0), ones, precision='highest')
   whole = mass + (1 - joint[:-1])
   keep = jnp.where(whole > 0, mass / jnp.where(whole > 0, whole, 1), 1)
   keep = jnp.append(keep, 0)

@@ -40,6 +40,23 @@ def draft_row(proposal, slot, like):
   return proposal.probs[slot]
 
 
+def draft_rows(proposal, target_probs):
+  """What the drafts of all slots were drawn from.
+
+  Args:
+    proposal: base.Proposal of G drafts.
+    target_probs: float [G+1, V], whose width and dtype point masses take.
+
+  Returns:
+    float [G, V].
+  """
+  if proposal.probs is None:
+    return jax.nn.one_hot(
+      proposal.tokens, target_probs.shape[-1], dtype=target_probs.dtype
+    )
+  return proposal.probs
+
+
 def num_leading(accepted):
   """How many stand before the first False of bool [G]. int32 []."""
   return jnp.sum(jnp.cumprod(accepted.astype(jnp.int32))).astype(jnp.int32)

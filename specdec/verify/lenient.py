@@ -7,9 +7,6 @@ max(p - lenience q, 0), normalised. No token becomes likelier than
 p(x) / lenience; lenience = 1 is the token rule.
 """
 
-import jax
-import jax.numpy as jnp
-
 from specdec.base import UsageError, VerifyRule
 from specdec.verify import drafts, token
 
@@ -30,13 +27,8 @@ def build(lenience):
     raise UsageError(f'lossy.lenience = {lenience}: it must be in (0, 1]')
 
   def discount(proposal, target_probs):
-    slots = jnp.arange(proposal.tokens.shape[0])
-    if slots.size == 0:
-      return proposal
-    rows = jax.vmap(
-      lambda slot: drafts.draft_row(proposal, slot, target_probs[0])
-    )
-    return proposal._replace(probs=lenience * rows(slots))
+    rows = drafts.draft_rows(proposal, target_probs)
+    return proposal._replace(probs=lenience * rows)
 
   def verify(key, position, proposal, target_probs):
     discounted = discount(proposal, target_probs)

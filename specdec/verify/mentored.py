@@ -8,14 +8,17 @@ with r for p. Stationarity gives r = clip(q, B p, A p) with B <= 1 <= A: A and
 the budget fix each other, B makes r sum to 1. A budget of 0 is the token rule.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
 from specdec.base import UsageError, VerifyRule
 from specdec.verify import drafts, token
 
-# Halvings of the interval of log A, and Newton steps to B for each.
-HALVINGS, NEWTON_STEPS = 30, 12
+# Halvings of the interval of log A, and the most Newton steps to B for each.
+HALVINGS, NEWTON_STEPS = 16, 12
+EPSILON = 1e-7  # a step to B that is too small to go on
 
 
 def build(budget_nats):
@@ -38,16 +41,11 @@ def build(budget_nats):
 
   def relax(proposal, target_probs):
     """The target with r in the rows that have a draft."""
-
-    def at(slot):
-      p = target_probs[slot]
-      q = drafts.draft_row(proposal, slot, p)
-      return jnp.where(slot < proposal.length, mentor(p, q, budget_nats), p)
-
-    gamma = proposal.tokens.shape[0]
-    if gamma == 0:
-      return target_probs
-    rows = jax.vmap(at)(jnp.arange(gamma))
+    rows = jax.vmap(functools.partial(mentor, budget_nats=budget_nats))(
+      target_probs[:-1], drafts.draft_rows(proposal, target_probs)
+    )
+    drafted = jnp.arange(rows.shape[0]) < proposal.length
+    rows = jnp.where(drafted[:, None], rows, target_probs[:-1])
     return jnp.concatenate([rows, target_probs[-1:]])
 
   def verify(key, position, proposal, target_probs):
@@ -79,15 +77,22 @@ def mentor(p, q, budget_nats):
     top = jnp.minimum(q, ceiling * p)
     lack = 1 - jnp.sum(top)
 
-    def newton(_, floor):
+    def newton(carry):
       # The lifted mass is convex in the floor: Newton's steps from 1 fall.
+      step, floor, _ = carry
       under = some & (ratio < floor)
       slope = jnp.sum(jnp.where(under, p, 0))
       lifted = floor * slope - jnp.sum(jnp.where(under, q, 0))
-      step = (lifted - lack) / jnp.where(slope > 0, slope, 1)
-      return jnp.clip(floor - jnp.where(slope > 0, step, 0), 0, 1)
+      fall = (lifted - lack) / jnp.where(slope > 0, slope, 1)
+      fall = jnp.where(slope > 0, jnp.clip(fall, 0, floor), 0)
+      return step + 1, floor - fall, fall
 
-    floor = jax.lax.fori_loop(0, NEWTON_STEPS, newton, jnp.ones_like(lack))
+    one = jnp.ones_like(lack)
+    _, floor, _ = jax.lax.while_loop(
+      lambda carry: (carry[0] < NEWTON_STEPS) & (carry[2] > EPSILON),
+      newton,
+      (jnp.int32(0), one, one),
+    )
     r = jnp.maximum(top, floor * p)
     return r / jnp.sum(r)
 
