@@ -19,8 +19,8 @@ def get_config():
     gammas=(0, 1, 2, 3, 4),  # drafts
     repeats=10,  # sets of ten pairs (p, q) for each V and gamma
     tolerance=1e-12,  # largest deviation of a lossless rule, float64
-    rounds=200_000,  # simulated rounds of each rule
-    texts=400_000,  # texts of several rounds, through the decode loop
+    rounds=200_000,  # simulated rounds of each rule; 0 leaves them out
+    texts=400_000,  # of several rounds, through the decode loop; 0 is none
     text_tokens=6,
     p_value=0.01,  # least p-value of a simulation that agrees
     lossy=dict(

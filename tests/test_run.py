@@ -14,10 +14,10 @@ from specdec.experiments import generate
 ROOT = pathlib.Path(__file__).parent.parent
 
 
-def config(**fields):
-  """configs/generate.py with some fields changed, dots as `__`."""
-  path = ROOT / 'configs' / 'generate.py'
-  spec = importlib.util.spec_from_file_location('generate_config', path)
+def config(name='generate', **fields):
+  """configs/NAME.py with some fields changed, dots as `__`."""
+  path = ROOT / 'configs' / f'{name}.py'
+  spec = importlib.util.spec_from_file_location(f'{name}_config', path)
   module = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(module)
   result = module.get_config()

@@ -42,7 +42,6 @@ def test_rates_are_means_of_rows_and_not_quotients_of_sums():
     'drafted': 9,
     'accepted': 4,
     'committed': 9,
-    'expected': 5.0,
     'block_efficiency': 9 / 5,
     'accept_rate': 4 / 9,
     'accept_rate_by_position': [3 / 5, 1 / 4],

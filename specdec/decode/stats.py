@@ -43,7 +43,7 @@ def totals(counters):
     counters: Counters of B rows, or a list of such.
 
   Returns:
-    A dict: rounds, drafted, accepted, committed, expected, block_efficiency,
+    A dict: rounds, drafted, accepted, committed, block_efficiency,
     accept_rate, accept_rate_by_position. A rate without a denominator is
     None, as the accept rate is for gamma = 0.
   """
@@ -56,7 +56,6 @@ def totals(counters):
     'drafted': int(sums.drafted),
     'accepted': int(sums.accepted),
     'committed': int(sums.committed),
-    'expected': float(sums.expected),
     'block_efficiency': rate(sums.committed, sums.rounds),
     'accept_rate': rate(sums.accepted, sums.drafted),
     'accept_rate_by_position': [

@@ -46,6 +46,12 @@ class Config:
     checks.at_least('max_prompts', self.max_prompts, 0)
     checks.at_least('max_new_tokens', self.max_new_tokens, 1)
 
+  @property
+  def comparable(self):
+    """Should both loops emit the same tokens?"""
+    rule = self.decode.rules[self.decode.rule]
+    return self.decode.greedy or rule.shares_noise
+
   @classmethod
   def of(cls, config):
     """Reads an ml_collections config."""
@@ -146,13 +152,13 @@ def _describe(config, decoding, prompts, batch, offset, result):
     if len(batch.ids) == 1:
       row['autoregressive_s'] = plain.decode_s
     row['autoregressive_tokens'] = len(plain.outputs[offset]['tokens'])
-    if config.decode.greedy:
+    if config.comparable:
       row['differs'], row['tie'] = compare(plain.outputs[offset], output)
   return row
 
 
 def compare(plain, ours):
-  """Does a greedy output differ, and is a tie the reason?
+  """Does an output differ, and is a tie the reason?
 
   Args:
     plain: the autoregressive output, see stats.outputs.
@@ -197,6 +203,7 @@ def _summarize(config, rows, results, compile_s):
     'speculative_tokens_per_s': stats.rate(total['committed'], decode_s),
     'autoregressive_tokens_per_s': None,
     'speedup': None,
+    'mismatches': None,
     'greedy_mismatches': None,
     'ties': None,
     'prefill_s': sum(result.prefill_s for result in ours),
@@ -210,9 +217,11 @@ def _summarize(config, rows, results, compile_s):
     speed = stats.rate(tokens, sum(result.decode_s for result in plain))
     summary['autoregressive_tokens_per_s'] = speed
     summary['speedup'] = stats.rate(summary['speculative_tokens_per_s'], speed)
-    if config.decode.greedy:
-      summary['greedy_mismatches'] = sum(row['differs'] for row in rows)
+    if config.comparable:
+      summary['mismatches'] = sum(row['differs'] for row in rows)
       summary['ties'] = sum(row['tie'] for row in rows)
+    if config.decode.greedy:
+      summary['greedy_mismatches'] = summary['mismatches']
   summary['kinds'] = {
     kind: report.kind_figures([row for row in rows if row['kind'] == kind])
     for kind in dict.fromkeys(row['kind'] for row in rows)

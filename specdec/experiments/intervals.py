@@ -35,7 +35,7 @@ def ratio(parts, wholes, level=0.95, seed=0):
   """
   parts, wholes = _checked(parts, wholes)
   chosen = _resamples(parts.size, seed)
-  values = parts[chosen].sum(-1) / wholes[chosen].sum(-1)
+  values = _quotients(parts, wholes, chosen)
   return _interval(parts.sum() / wholes.sum(), values, level)
 
 
@@ -55,7 +55,7 @@ def ratio_difference(first, second, level=0.95, seed=0):
   chosen = _resamples(pairs[0][0].size, seed)
   values, whole_values = [], []
   for parts, wholes in pairs:
-    values.append(parts[chosen].sum(-1) / wholes[chosen].sum(-1))
+    values.append(_quotients(parts, wholes, chosen))
     whole_values.append(parts.sum() / wholes.sum())
   difference = whole_values[0] - whole_values[1]
   return _interval(difference, values[0] - values[1], level)
@@ -73,8 +73,13 @@ def _resamples(num, seed):
   return draws.integers(0, num, (RESAMPLES, num))
 
 
+def _quotients(parts, wholes, chosen):
+  """The ratio of each resample; NaN where it has no denominator."""
+  with np.errstate(invalid='ignore', divide='ignore'):
+    return parts[chosen].sum(-1) / wholes[chosen].sum(-1)
+
+
 def _interval(value, values, level):
-  # A resample without a denominator has no ratio.
   tail = (1 - level) / 2
   low, high = np.nanquantile(values, (tail, 1 - tail))
   return Interval(float(value), float(low), float(high))

@@ -86,7 +86,7 @@ def show_tables(console, rows, summary):
   )  # fmt: skip
   for number, name in enumerate(columns):
     table.add_column(name, justify='right' if number else 'left')
-  total = {**summary, 'differ': summary['greedy_mismatches']}
+  total = {**summary, 'differ': summary['mismatches']}
   for kind, figures in (*summary['kinds'].items(), ('all', total)):
     table.add_row(
       kind,
@@ -105,9 +105,9 @@ def show_tables(console, rows, summary):
     _number(value, 2) for value in summary['accept_rate_by_position']
   )
   console.print(f'\naccept rate by position: {by_position or "-"}')
-  if summary['greedy_mismatches']:
+  if summary['mismatches']:
     console.print(
-      f'{summary["greedy_mismatches"]} of {summary["rows"]} rows differ from'
+      f'{summary["mismatches"]} of {summary["rows"]} rows differ from'
       f' the autoregressive ones, {summary["ties"]} of them at a tie of the'
       ' two most likely tokens'
     )
