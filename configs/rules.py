@@ -32,7 +32,7 @@ def get_config():
       'lossy_mentored',
     ),  # fmt: skip
     temperatures=(0.0, 1.0),
-    gammas=(2, 4, 8),  # drafts of a round
+    gammas=(2, 4),  # drafts of a round
     lossy=dict(
       lenience=0.5,  # 1 is lossless
       epsilon=0.09,  # probability that is typical anywhere
@@ -40,9 +40,9 @@ def get_config():
       kl_budget=0.1,  # nats a position
     ),
     prompts='',  # a JSON Lines file; '' is the built-in set
-    max_prompts=0,  # 0 is all
+    max_prompts=12,  # 0 is all
     max_new_tokens=32,
-    batch_size=8,
+    batch_size=12,
     seed=0,
     dtype='auto',  # float32 on CPU, bfloat16 on accelerators
   )

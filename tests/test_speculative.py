@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import texts
 import tiny
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -89,7 +90,7 @@ def test_caches_equal_a_forward_from_scratch_after_every_round(equal):
 
   rounds = 0
   for state, _ in decoder.stream(weights, tiny.start(decoder, weights, asked)):
-    texts = [
+    outputs = [
       np.asarray(state.tokens[row, :length])
       for row, length in enumerate(state.length)
     ]
@@ -98,7 +99,7 @@ def test_caches_equal_a_forward_from_scratch_after_every_round(equal):
       (weights.draft[0], state.draft, 2),
     ):
       cached = resume(params, state, cache, back)
-      want = tiny.scratch_logits(params, texts)
+      want = tiny.scratch_logits(params, outputs)
       for row, length in enumerate(state.length):
         # A row of one token has no second last one to resume from.
         at = max(int(length) - back, 0)
@@ -167,10 +168,10 @@ def test_every_token_lies_in_the_support_of_its_row():
   for limits in (0, 1, 4, 8):
     weights = tiny.weights(limits)
     asked = tiny.Asked(sampling=tiny.MIXED, seed=limits)
-    texts = tiny.texts(tiny.run(tiny.with_model(8), weights, asked))
-    rows = [a + b for a, b in zip(tiny.PROMPTS, texts, strict=True)]
+    outputs = tiny.texts(tiny.run(tiny.with_model(8), weights, asked))
+    rows = [a + b for a, b in zip(tiny.PROMPTS, outputs, strict=True)]
     logits = tiny.scratch_logits(weights.target, rows)
-    for row, text in enumerate(texts):
+    for row, text in enumerate(outputs):
       params = {name: values[row] for name, values in tiny.MIXED.items()}
       for at, chosen in enumerate(text, len(tiny.PROMPTS[row]) - 1):
         law = texts.sorted_transform(logits[row, at], **params)

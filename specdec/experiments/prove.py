@@ -78,7 +78,7 @@ class Config:
       self.stopping[name] for name in ('threshold', 'scale', 'bound')
     )
     return {
-      'fixed length': stopping.fixed(),
+      'fixed': stopping.fixed(),
       'confidence': stopping.confidence(threshold),
       'entropy': stopping.entropy(scale, bound),
     }
@@ -159,7 +159,7 @@ def all_checks(config):
     )
   )
   full = functools.partial(
-    proofs.enumerate_rule, policy=policies['fixed length'], groups=few
+    proofs.enumerate_rule, policy=policies['fixed'], groups=few
   )
   yield from each('exact', 'lossy', lossy, full)
   yield from each('exact', 'control', CONTROLS, full)
@@ -167,7 +167,7 @@ def all_checks(config):
     yield from each(
       'exact',
       'lossless',
-      {f'candidates, {name}': build for name, build in MULTI_RULES.items()},
+      {f'{name}, k 1-3': build for name, build in MULTI_RULES.items()},
       functools.partial(proofs.enumerate_candidates, groups=groups),
     )
   order = functools.partial(proofs.compare_means, groups=groups)
@@ -218,9 +218,9 @@ def report(console, rows, summary):
   """Prints the proof as two tables and a line."""
   exact_table = rich_table.Table(box=None, pad_edge=False)
   for number, name in enumerate(
-    ('exact law', 'kind', 'cases', 'deviation', 'mean TV', 'E[tau]', 'verdict')
+    ('exact law', 'cases', 'deviation', 'mean TV', 'E[tau]', 'verdict')
   ):
-    exact_table.add_column(name, justify='left' if number < 2 else 'right')
+    exact_table.add_column(name, justify='right' if number else 'left')
   drawn = rich_table.Table(box=None, pad_edge=False)
   for number, name in enumerate(('draws', 'of', 'kind', 'p-value', 'verdict')):
     drawn.add_column(name, justify='left' if number < 3 else 'right')
@@ -232,7 +232,6 @@ def report(console, rows, summary):
     else:
       exact_table.add_row(
         row['name'],
-        row['kind'],
         str(row['cases']),
         f'{max(row["deviation"], 0):.1e}',
         _number(row.get('mean_total_variation')),
