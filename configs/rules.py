@@ -40,9 +40,9 @@ def get_config():
       kl_budget=0.1,  # nats a position
     ),
     prompts='',  # a JSON Lines file; '' is the built-in set
-    max_prompts=12,  # 0 is all
-    max_new_tokens=32,
-    batch_size=12,
+    max_prompts=8,  # 0 is all
+    max_new_tokens=24,
+    batch_size=8,
     seed=0,
     dtype='auto',  # float32 on CPU, bfloat16 on accelerators
   )
