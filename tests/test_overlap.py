@@ -62,11 +62,15 @@ def test_the_chance_of_a_round_is_not_the_sum_over_its_drafts(float64):
 
 def test_texts_longer_than_a_piece_are_out_of_line():
   draws = np.random.default_rng(0)
-  texts = draws.integers(0, VOCAB, (2, 150))
+  texts = draws.integers(0, VOCAB, (2, 200))
   asked = {'temperature': [1.0, 0.5]}
-  found = overlap.build(READER, READER)(
-    tables(), jnp.asarray(texts), sampling.params(2, **asked)
+  whole = overlap.build(READER, READER)(
+    tables(), jnp.asarray(texts), sampling.params(2, **asked), 130
   )
+  # A token needs what was fed before it: 130 need three pieces, 129 two.
+  assert np.all(whole.overlap[:, 1:193] > 0)
+  assert_array_equal(whole.overlap[:, 193:], 0)
+  found, texts = (jax.tree.map(lambda x: x[:, :150], x) for x in (whole, texts))
   for row, temperature in enumerate(asked['temperature']):
     p, q = (law(x, temperature)[texts[row, :-1]] for x in tables())
     assert_allclose(found.overlap[row, 1:], np.minimum(p, q).sum(-1), rtol=1e-5)

@@ -13,6 +13,7 @@ on the same ones.
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from rich import console as rich_console
 from rich import progress
@@ -235,7 +236,8 @@ def reader(config, draft, decoding):
 
   @jax.jit
   def sums(weights, batch, params):
-    found = compare(weights, batch.tokens, params)
+    ends = jnp.where(batch.mask, 1 + jnp.arange(batch.mask.shape[1])[None], 0)
+    found = compare(weights, batch.tokens, params, jnp.max(ends))
     reached, survived, starts = overlap.by_position(
       found, batch.mask, config.gamma
     )

@@ -119,17 +119,19 @@ def build(target: Reader, draft: Reader):
     draft: Reader of the same vocabulary.
 
   Returns:
-    (weights, tokens int32 [B, S], SamplingParams) -> Overlaps, to be jitted.
-    Texts are padded on the right; padding costs time and changes nothing
-    before it.
+    (weights, tokens int32 [B, S], SamplingParams, longest=None) -> Overlaps,
+    to be jitted. Texts are padded on the right. `longest`, int32 [], is the
+    length of the longest: what lies far beyond is not read, and its entries
+    are 0.
   """
 
-  def compare(weights, tokens, sampling_params):
+  def compare(weights, tokens, sampling_params, longest=None):
     batch, width = tokens.shape
     chunk = cache_lib.CHUNK
     padded = -(-width // chunk) * chunk
     tokens = jnp.pad(tokens, ((0, 0), (0, padded + 1 - width)))
     fed = tokens[:, :-1]
+    end = padded if longest is None else jnp.minimum(longest - 1, padded)
 
     def step(carry):
       at, states, found = carry
@@ -155,7 +157,7 @@ def build(target: Reader, draft: Reader):
     )
     zeros = jnp.zeros((batch, padded + 1))
     _, _, found = jax.lax.while_loop(
-      lambda carry: carry[0] < padded,
+      lambda carry: carry[0] < end,
       step,
       (jnp.int32(0), states, Overlaps(zeros, zeros)),
     )
