@@ -15,8 +15,8 @@ def get_config():
   return config_dict.create(
     experiment='generate',
     target='smollm2-135m',  # or hf:PATH_OR_REPO_ID, gguf:PATH
-    drafter='ngram',  # or 'model'
-    draft='',  # a model's name, for the drafter 'model'
+    drafter='ngram',  # or 'model'; 'unigram', 'bigram': counted in rollouts
+    draft='',  # the model's name, or the folder of the rollouts
     draft_layers=(),  # layers of that model that the draft keeps; () is all
     ngram=dict(
       max_match=5,  # tokens, longest suffix that is looked up

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from specdec.base import UsageError
-from specdec.data import prompts
+from specdec.data import corpus, prompts
 
 
 def write(folder, *rows):
@@ -110,3 +110,50 @@ def test_a_kind_is_missing_from_the_built_in_set():
   assert len(kinds) >= 7
   texts = [prompt.messages[-1]['content'] for prompt in built_in]
   assert len(set(texts)) == len(texts)
+
+
+def texts(found):
+  return [prompt.messages[0]['content'] for prompt in found]
+
+
+def test_a_prompt_is_on_both_sides_or_on_another_than_its_document(tmp_path):
+  words = [f'question {i}' for i in range(200)]
+  path = write(tmp_path, *({'prompt': word} for word in words))
+  sides = {
+    side: texts(prompts.gather([path], side, held_out=0.3))
+    for side in prompts.SIDES
+  }
+  assert sides['all'] == words
+  split = corpus.split([corpus.Document('a', word) for word in words], 0.3)
+  assert sides['train'] == [d.prompt for d in split.train]
+  assert sides['held_out'] == [d.prompt for d in split.held_out]
+  # The limit keeps prompts of that side, evenly.
+  few = texts(prompts.gather([path], 'held_out', 0.3, limit=3))
+  held = sides['held_out']
+  assert few == [held[i * len(held) // 3] for i in range(3)]
+
+
+def test_a_prompt_of_two_files_is_asked_twice(tmp_path):
+  (tmp_path / 'a').mkdir()
+  paths = [
+    write(tmp_path / 'a', {'prompt': 'one'}, {'prompt': 'two'}),
+    write(tmp_path, {'prompt': 'two'}, {'turns': ['three']}),
+  ]
+  assert texts(prompts.gather(paths)) == ['one', 'two', 'three']
+  assert texts(prompts.gather(paths, limit=1)) == ['one', 'three']
+
+
+@pytest.mark.parametrize(
+  'arguments, line',
+  (
+    ((['x.jsonl'], 'left'), "side = 'left': it must be one of all, train"),
+    (([''], 'train', 0.0), 'held_out = 0.0: give a fraction in'),
+    (([''], 'train', 1.0), 'held_out = 1.0: give a fraction in'),
+    (([],), 'prompts = (): give JSON Lines'),
+    (([''], 'held_out', 1e-9), "none is left on the side 'held_out'"),
+  ),
+)
+def test_a_side_that_is_none_or_empty_is_taken(arguments, line):
+  with pytest.raises(UsageError) as error:
+    prompts.gather(*arguments)
+  assert line in str(error.value)

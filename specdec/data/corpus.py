@@ -116,14 +116,19 @@ def split(documents, held_out=0.05):
       repeated += 1
       continue
     seen.add(content)
-    place = _digest(document.prompt or document.text) / 2**64
-    (held if place < held_out else train).append(document)
+    is_held = is_held_out(document.prompt or document.text, held_out)
+    (held if is_held else train).append(document)
   if not train or (held_out and not held):
     raise UsageError(
       f'held_out = {held_out}: {len(held)} documents are held out and'
       f' {len(train)} are left; give more documents, or another fraction'
     )
   return Split(train, held, repeated)
+
+
+def is_held_out(text, held_out):
+  """The side of a content: a function of its words alone, see above."""
+  return _digest(text) / 2**64 < held_out
 
 
 def _paths(source):

@@ -9,7 +9,9 @@ import pathlib
 from typing import NamedTuple
 
 from specdec.base import UsageError
+from specdec.data import corpus
 
+SIDES = ('all', 'train', 'held_out')
 BUILT_IN = pathlib.Path(__file__).with_name('prompts.jsonl')
 KIND_FIELDS = ('kind', 'category')
 
@@ -51,9 +53,51 @@ def load(path=None, limit=None):
   ]
   if not prompts:
     raise UsageError(f'prompts = {str(path)!r}: the file holds no prompt')
-  if limit is None or limit >= len(prompts):
-    return prompts
-  return [prompts[i * len(prompts) // limit] for i in range(limit)]
+  return _evenly(prompts, limit)
+
+
+def gather(paths, side='all', held_out=0.1, limit=None):
+  """Reads one side of several files.
+
+  A prompt falls where `corpus.split` puts a document with that prompt. The
+  same prompt in two files, or twice in one, is kept once.
+
+  Args:
+    paths: of `load`, '' for the built-in set.
+    side: 'all', 'train' or 'held_out'.
+    held_out: expected fraction that is held out, in (0, 1).
+    limit: how many to keep of each file, evenly over that side of it; None
+      keeps all.
+
+  Returns:
+    A list of Prompt.
+
+  Raises:
+    UsageError: see `load`; or a file has no prompt on that side.
+  """
+  if side not in SIDES:
+    raise UsageError(f'side = {side!r}: it must be one of {", ".join(SIDES)}')
+  if not 0 < held_out < 1:
+    raise UsageError(f'held_out = {held_out}: give a fraction in (0, 1)')
+  if not paths:
+    raise UsageError("prompts = (): give JSON Lines files, '' for the built-in")
+  chosen, seen = [], set()
+  for path in paths:
+    here = []
+    for prompt in load(path):
+      text = '\n\n'.join(m['content'] for m in prompt.messages)
+      held = corpus.is_held_out(text, held_out)
+      wanted = side == 'all' or held == (side == 'held_out')
+      if wanted and text not in seen:
+        seen.add(text)
+        here.append(prompt)
+    if not here:
+      raise UsageError(
+        f'prompts = {str(path)!r}: none is left on the side {side!r} of'
+        f' held_out = {held_out}; give more prompts, or another fraction'
+      )
+    chosen += _evenly(here, limit)
+  return chosen
 
 
 def encode(tokenizer, prompt):
@@ -61,6 +105,12 @@ def encode(tokenizer, prompt):
   if tokenizer.has_chat:
     return tokenizer.chat(prompt.messages)
   return tokenizer.encode('\n\n'.join(m['content'] for m in prompt.messages))
+
+
+def _evenly(prompts, limit):
+  if limit is None or limit >= len(prompts):
+    return prompts
+  return [prompts[i * len(prompts) // limit] for i in range(limit)]
 
 
 def _parse(where, line):

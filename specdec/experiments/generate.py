@@ -185,7 +185,7 @@ def _summarize(config, rows, results, compile_s):
   summary = {
     'target': config.decode.target,
     'drafter': config.decode.drafter,
-    'draft': config.decode.draft if config.decode.drafter == 'model' else None,
+    'draft': config.decode.draft if config.decode.drafter != 'ngram' else None,
     'rule': config.decode.rule,
     'lossless': config.decode.rules[config.decode.rule].lossless,
     'gamma': config.decode.gamma,

@@ -11,12 +11,16 @@ import jax
 from specdec import sampling
 from specdec.base import Drafter, Model, UsageError, Weights
 from specdec.drafters import model as model_drafter
-from specdec.drafters import ngram, stopping
+from specdec.drafters import ngram, stopping, table
 from specdec.experiments import checks
 from specdec.models import functional, load, reduced, tokenizer
+from specdec.models.weights import Checkpoint
+from specdec.train import rollouts
 from specdec.verify import RULES, lossy_rules
 
-DRAFTERS = ('ngram', 'model')
+# Drafters that are counted, and how.
+TABLES = {'unigram': table.unigram, 'bigram': table.bigram}
+DRAFTERS = ('ngram', 'model', *TABLES)
 POLICIES = ('fixed', 'confidence', 'entropy')
 DTYPES = ('auto', 'float32', 'bfloat16')
 
@@ -28,7 +32,8 @@ class DecodeConfig:
   Attributes:
     target: name of the target model.
     drafter: one of DRAFTERS.
-    draft: name of the draft model, for the drafter `model`.
+    draft: name of the draft model, for the drafter `model`; the folder of
+      rollouts that are counted, for `unigram` and `bigram`.
     draft_layers: layers of that model which the draft keeps; () is all.
     max_match: longest suffix that the drafter `ngram` looks up, in tokens.
     min_match: shortest one.
@@ -76,6 +81,11 @@ class DecodeConfig:
     checks.at_least('batch_size', self.batch_size, 1)
     if self.drafter == 'model' and not self.draft:
       raise UsageError("draft = '': the drafter 'model' needs a model's name")
+    if self.drafter in TABLES and not self.draft:
+      raise UsageError(
+        f"draft = '': the drafter {self.drafter!r} counts rollouts; give a"
+        ' folder that configs/rollouts.py filled'
+      )
     if self.drafter == 'ngram':
       ngram.build(self.gamma, self.max_match, self.min_match)
     self.stopping()
@@ -106,6 +116,14 @@ class DecodeConfig:
     )
 
 
+class Target(NamedTuple):
+  """A target, read once and shared by several drafts."""
+
+  checkpoint: Checkpoint
+  model: Model
+  params: Any  # laid out for this machine
+
+
 class Decoding(NamedTuple):
   """Models and drafter, ready for `speculative.build`."""
 
@@ -124,54 +142,77 @@ def dtype_of(name):
   return name
 
 
-def load_decoding(config: DecodeConfig) -> Decoding:
+def load_target(config: DecodeConfig) -> Target:
+  """Reads the target of a config.
+
+  Raises:
+    UsageError: it cannot be read, or brings no tokenizer.
+  """
+  checkpoint = load.load(config.target, dtype_of(config.dtype))
+  if checkpoint.tokenizer is None:
+    raise UsageError(f'target {config.target!r}: it brings no tokenizer')
+  size = min(checkpoint.tokenizer.size, checkpoint.config.vocab_size)
+  return Target(checkpoint, *model_of(checkpoint, size, config.batch_size))
+
+
+def load_decoding(config: DecodeConfig, target: Target | None = None):
   """Reads the models of a config.
+
+  Args:
+    config: DecodeConfig.
+    target: what `load_target` made of a config with the same target, dtype
+      and batch size; None reads it.
+
+  Returns:
+    Decoding.
 
   Raises:
     UsageError: a model cannot be read, or target and draft do not share a
       vocabulary.
   """
-  dtype = dtype_of(config.dtype)
-  target = load.load(config.target, dtype)
-  vocabulary = target.tokenizer
-  if vocabulary is None:
-    raise UsageError(f'target {config.target!r}: it brings no tokenizer')
-  size = min(vocabulary.size, target.config.vocab_size)
-  draft = None
-  if config.drafter == 'model':
-    draft = target
-    if config.draft != config.target:
-      draft = load.load(config.draft, dtype)
-      _check_vocabulary(target, draft)
-      size = min(size, draft.config.vocab_size)
-    if config.draft_layers:
-      params, smaller = reduced.cut_layers(
-        draft.params, draft.config, config.draft_layers
-      )
-      draft = draft._replace(params=params, config=smaller)
-  target_model, target_params = model_of(target, size, config.batch_size)
-  model = None
-  if draft is None:
-    drafter = ngram.build(config.gamma, config.max_match, config.min_match)
-    weights = Weights(target_params, None)
-  else:
-    same = draft is target
-    model, params = (
-      (target_model, target_params)
-      if same
-      else model_of(draft, size, config.batch_size)
-    )
-    drafter = model_drafter.build(
-      model,
-      config.gamma,
-      config.stopping(),
-      config.rules[config.rule].shares_noise,
-    )
-    context = min(target_model.max_length, model.max_length)
-    target_model = target_model._replace(max_length=context)
-    weights = Weights(target_params, params)
+  checkpoint, model, params = target or load_target(config)
+  draft = draft_params = None
+  if config.drafter in TABLES:
+    rows = rollouts.read(config.draft)
+    replies = [row.tokens[row.mask] for row in rows]
+    draft_params = TABLES[config.drafter](replies, model.vocab_size)
+  elif config.drafter == 'model':
+    draft, draft_params = model, params
+    if config.draft != config.target or config.draft_layers:
+      found = _read_draft(config, checkpoint)
+      size = min(model.vocab_size, found.config.vocab_size)
+      draft, draft_params = model_of(found, size, config.batch_size)
+      if size < model.vocab_size:
+        model, params = model_of(checkpoint, size, config.batch_size)
+    context = min(model.max_length, draft.max_length)
+    model = model._replace(max_length=context)
   return Decoding(
-    target_model, model, drafter, weights, vocabulary, tuple(target.stop_tokens)
+    model,
+    draft,
+    drafter_of(config, draft, model.vocab_size),
+    Weights(params, draft_params),
+    checkpoint.tokenizer,
+    tuple(checkpoint.stop_tokens),
+  )
+
+
+def drafter_of(config, draft, vocab_size) -> Drafter:
+  """The drafter of a config.
+
+  Args:
+    config: DecodeConfig.
+    draft: Model, for the drafter `model`.
+    vocab_size: V.
+  """
+  if config.drafter == 'ngram':
+    return ngram.build(config.gamma, config.max_match, config.min_match)
+  if config.drafter in TABLES:
+    return table.build(vocab_size, config.gamma)
+  return model_drafter.build(
+    draft,
+    config.gamma,
+    config.stopping(),
+    config.rules[config.rule].shares_noise,
   )
 
 
@@ -212,12 +253,33 @@ def model_of(checkpoint, vocab_size, batch_size) -> tuple[Model, Any]:
   rows = jax.default_backend() == 'cpu' and batch_size == 1
   params = checkpoint.params
   if rows:
-    params = functional.with_row_kernels(params)
+    params = _on_weights(functional.with_row_kernels, params)
+  kind = reduced if isinstance(params, reduced.Reduced) else functional
   dtype = jax.tree.leaves(params)[0].dtype
-  model = functional.build(
-    checkpoint.config, dtype, vocab_size, row_kernels=rows
-  )
+  model = kind.build(checkpoint.config, dtype, vocab_size, row_kernels=rows)
   return model, params
+
+
+def _on_weights(change, params):
+  """Changes a transformer's params, those with a reduced head too."""
+  if isinstance(params, reduced.Reduced):
+    return params._replace(weights=change(params.weights))
+  return change(params)
+
+
+def _read_draft(config, target):
+  """The checkpoint of a draft that is a model of its own."""
+  draft = target
+  if config.draft != config.target:
+    draft = load.load(config.draft, dtype_of(config.dtype))
+    _check_vocabulary(target, draft)
+  if not config.draft_layers:
+    return draft
+  params = draft.params
+  whole = params.weights if isinstance(params, reduced.Reduced) else params
+  whole, smaller = reduced.cut_layers(whole, draft.config, config.draft_layers)
+  params = _on_weights(lambda _: whole, params)
+  return draft._replace(params=params, config=smaller)
 
 
 def _check_vocabulary(target, draft):
