@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from specdec.base import Params, UsageError
@@ -119,6 +120,28 @@ def build(loss_fn: LossFn, optimiser: Optimiser, accumulation=1):
     return TrainState(params, moments, state.step + 1, state.key), metrics
 
   return jax.jit(step, donate_argnums=0)
+
+
+def validation(loss_fn: LossFn, batches, fixed=()):
+  """The mean of a loss over batches that are not trained on.
+
+  Args:
+    loss_fn: LossFn. Every batch has the same key, so that what changes from
+      one call to the next is the params' doing.
+    batches: a list of batches of one shape.
+    fixed: passed on to the loss.
+
+  Returns:
+    params -> float, what loop.run takes as `validate`.
+  """
+  measure = jax.jit(loss_fn)
+
+  def validate(params):
+    sums = [measure(params, b, jax.random.key(0), *fixed) for b in batches]
+    loss, weight = np.sum(jax.device_get(sums), 0)
+    return loss / weight
+
+  return validate
 
 
 def _in_parts(leaf, parts):
