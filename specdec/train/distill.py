@@ -12,6 +12,12 @@ and a small KL of either direction is a large overlap.
 from specdec.train import losses
 from specdec.train.step import LossFn
 
+# What two distributions can be compared by. Labels need no teacher; for them
+# there is train.pretrain.
+LOSSES = {
+  name: loss for name, loss in losses.LOSSES.items() if name != 'cross_entropy'
+}
+
 
 def build(student, teacher, loss, temperature=1.0, ids=None) -> LossFn:
   """A loss between student and teacher on the same prefixes.
@@ -45,7 +51,7 @@ def per_token(student, teacher, loss, temperature=1.0, ids=None):
     student: (params, tokens [B, T]) -> ModelOutput, see functional.forward.
     teacher: the same, of the teacher's params.
     loss: (logits [..., V], probs [..., V]) -> float [...], one of
-      losses.LOSSES but `cross_entropy`, for which see train.pretrain.
+      LOSSES.
     temperature: at which the two are compared, above 0.
     ids: int32 [n], the tokens of a reduced.Reduced student, in whose place its
       `weights` are trained: its logits are [B, T, n]. None is all tokens.
