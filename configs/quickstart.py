@@ -30,7 +30,7 @@ def get_config():
     target=dict(layers=4, width=128, hidden=352, heads=4),
     draft=dict(layers=1, width=64, hidden=176, heads=2),
     batch_size=8,  # rows of a step
-    target_steps=600,
+    target_steps=500,
     target_rate=3e-3,  # peak
     draft_steps=200,
     distill_steps=300,  # as many on text alone, to compare with

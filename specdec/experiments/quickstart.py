@@ -210,12 +210,9 @@ def measure(models, texts, config):
   for name in (DRAFT, TEXT_ALONE, DISTILLED):
     model = models[name]
     drafts[name] = overlap.of_model(forward(model), model.params)
-  return {
-    name: overlap.by_row(
-      draft, forward(target), target.params, rows, config.batch_size
-    )
-    for name, draft in drafts.items()
-  }
+  return overlap.by_row(
+    drafts, forward(target), target.params, rows, config.batch_size
+  )
 
 
 def decode(models, texts, config):

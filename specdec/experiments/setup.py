@@ -7,6 +7,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from specdec import sampling
 from specdec.base import Drafter, Model, UsageError, Weights
@@ -124,6 +125,19 @@ def dtype_of(name):
   return name
 
 
+def compute_dtype(name):
+  """The dtype inside of a model in training; None is that of its weights."""
+  name = dtype_of(name)
+  return None if name == 'float32' else jnp.dtype(name)
+
+
+def vocabulary_of(checkpoint):
+  """The Tokenizer of a model; one without is refused."""
+  if checkpoint.tokenizer is None:
+    raise UsageError(f'model {checkpoint.name!r}: it brings no tokenizer')
+  return checkpoint.tokenizer
+
+
 def load_decoding(config: DecodeConfig) -> Decoding:
   """Reads the models of a config.
 
@@ -133,16 +147,14 @@ def load_decoding(config: DecodeConfig) -> Decoding:
   """
   dtype = dtype_of(config.dtype)
   target = load.load(config.target, dtype)
-  vocabulary = target.tokenizer
-  if vocabulary is None:
-    raise UsageError(f'target {config.target!r}: it brings no tokenizer')
+  vocabulary = vocabulary_of(target)
   size = min(vocabulary.size, target.config.vocab_size)
   draft = None
   if config.drafter == 'model':
     draft = target
     if config.draft != config.target:
       draft = load.load(config.draft, dtype)
-      _check_vocabulary(target, draft)
+      check_vocabulary(target, draft)
       size = min(size, draft.config.vocab_size)
     if config.draft_layers:
       params, smaller = reduced.cut_layers(
@@ -220,7 +232,8 @@ def model_of(checkpoint, vocab_size, batch_size) -> tuple[Model, Any]:
   return model, params
 
 
-def _check_vocabulary(target, draft):
+def check_vocabulary(target, draft):
+  """Refuses a draft whose ids mean other tokens than the target's."""
   if draft.tokenizer is None:
     raise UsageError(f'draft {draft.name!r}: it brings no tokenizer')
   found = tokenizer.first_difference(target.tokenizer, draft.tokenizer)

@@ -6,6 +6,7 @@ off goes on from its newest checkpoint, and one that is done is read.
 """
 
 import dataclasses
+import json
 import pathlib
 from typing import NamedTuple
 
@@ -32,16 +33,16 @@ class TextConfig:
     fields: of JSON Lines, see corpus.read.
     held_out: fraction of the documents.
     max_documents: most documents to train on, evenly over them; 0 is all.
-    vocab_size: of the vocabulary that is learnt, where none is given.
     row_tokens: T, labels in a row.
+    vocab_size: of the vocabulary that is learnt, where none is given.
   """
 
   source: str
   fields: tuple[str, ...]
   held_out: float
   max_documents: int
-  vocab_size: int
   row_tokens: int
+  vocab_size: int = bpe.SMALLEST
 
   def __post_init__(self):
     checks.require(
@@ -255,6 +256,21 @@ def train(folder, config, model, loss_fn, texts, seed, fixed=(), console=None):
       params = model.params._replace(weights=params)
     store.save(model._replace(params=params), saved)
   return store.load(saved)
+
+
+def summary(folder, texts):
+  """Figures of a phase that is done, from its metrics.jsonl."""
+  lines = (pathlib.Path(folder) / 'metrics.jsonl').read_text().splitlines()
+  rows = [json.loads(line) for line in lines]
+  speeds = [row['tokens_per_s'] for row in rows if row['tokens_per_s']]
+  return {
+    'steps': rows[-1]['step'],
+    'tokens': sum(row['tokens'] for row in rows),
+    'train_tokens': int(texts.train.mask[:, 1:].sum()),
+    'held_out_documents': len(texts.held_out),
+    'held_out_loss': rows[-1]['validation'],
+    'tokens_per_s': float(np.median(speeds)) if speeds else None,
+  }
 
 
 def validation_batches(config, texts):

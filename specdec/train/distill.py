@@ -9,6 +9,9 @@ two distributions at the same prefix, so the loss compares them there:
 and a small KL of either direction is a large overlap.
 """
 
+import functools
+
+from specdec.base import UsageError
 from specdec.train import losses
 from specdec.train.step import LossFn
 
@@ -17,6 +20,31 @@ from specdec.train.step import LossFn
 LOSSES = {
   name: loss for name, loss in losses.LOSSES.items() if name != 'cross_entropy'
 }
+
+
+def losses_at(beta, eta, k):
+  """The same table, with the strengths of those losses that have one.
+
+  Args:
+    beta: of jensen_shannon, in (0, 1).
+    eta: of lk_hybrid, at least 0.
+    k: of top_k_kl, at least 1.
+
+  Raises:
+    UsageError: a strength is out of its range.
+  """
+  for name, value, good, rule in (
+    ('beta', beta, 0 < beta < 1, 'in (0, 1)'),
+    ('eta', eta, eta >= 0, 'at least 0'),
+    ('k', k, k >= 1, 'at least 1'),
+  ):
+    if not good:
+      raise UsageError(f'strengths.{name} = {value!r}: it must be {rule}')
+  return LOSSES | {
+    'jensen_shannon': functools.partial(losses.jensen_shannon, beta=beta),
+    'lk_hybrid': functools.partial(losses.lk_hybrid, eta=eta),
+    'top_k_kl': functools.partial(losses.top_k_kl, k=k),
+  }
 
 
 def build(student, teacher, loss, temperature=1.0, ids=None) -> LossFn:

@@ -57,9 +57,8 @@ def init(params, optimiser: Optimiser, key) -> TrainState:
     lambda leaf: jnp.array(leaf, jnp.promote_types(leaf.dtype, jnp.float32)),
     params,
   )
-  return TrainState(
-    params, optimiser.transform.init(params), jnp.int32(0), jnp.copy(key)
-  )
+  rest = optimiser.transform.init(params), jnp.int32(0), jnp.copy(key)
+  return TrainState(params, *_beside(params, rest))
 
 
 def build(loss_fn: LossFn, optimiser: Optimiser, accumulation=1):
@@ -142,6 +141,23 @@ def validation(loss_fn: LossFn, batches, fixed=()):
     return loss / weight
 
   return validate
+
+
+def _beside(params, tree):
+  """A tree on the devices of the params, if these are bound to theirs.
+
+  A step binds all that it returns, and what had been free before would have
+  the next one compiled anew.
+  """
+  first = jax.tree.leaves(params)[0]
+  if not first.committed:
+    return tree
+  home = first.sharding
+  if isinstance(home, jax.sharding.NamedSharding):
+    home = jax.sharding.NamedSharding(home.mesh, jax.sharding.PartitionSpec())
+  return jax.tree.map(
+    lambda leaf: leaf if leaf.committed else jax.device_put(leaf, home), tree
+  )
 
 
 def _in_parts(leaf, parts):
