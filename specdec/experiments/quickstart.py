@@ -13,9 +13,8 @@ import time
 from rich import console as rich_console
 from rich import table as rich_table
 
-from specdec import metrics, rng, sampling
+from specdec import metrics
 from specdec.base import Weights
-from specdec.decode import autoregressive, stats
 from specdec.drafters import table
 from specdec.experiments import checks, intervals, overlap, sweep, training
 from specdec.models import functional
@@ -111,7 +110,8 @@ def run(config, workdir):
     texts = training.read(config.text)
   workdir, rows = metrics.resume(workdir, dataclasses.asdict(config))
   tokens = int(texts.train.mask[:, 1:].sum())
-  _record(workdir, rows, {'phase': 'text', 'train_tokens': tokens})
+  if not rows:
+    metrics.append(workdir, {'train_tokens': tokens})
   console.print(
     f'{tokens:,} tokens to train on, {len(texts.held_out)} documents held out'
   )
@@ -137,7 +137,8 @@ def run(config, workdir):
     'cells': cells,
     'greedy_differ': differ,
     'greedy_rows': compared,
-    'seconds': time.perf_counter() - begin,
+    # Of the whole run, if it was not interrupted.
+    'seconds': None if rows else time.perf_counter() - begin,
   }
   metrics.summarize(workdir, summary)
   plot.draw(workdir)
@@ -225,7 +226,9 @@ def decode(models, texts, config):
   prompts = choose_prompts(texts, config)
   target = models['target']
   model = functional.build(target.config)
-  plain = greedy(model, target, prompts, config)
+  plain = sweep.greedy(
+    model, target.params, prompts, config.max_new_tokens, target.stop_tokens
+  )
   loop = sweep.build(
     model,
     functional.build(models[DRAFT].config),
@@ -260,22 +263,6 @@ def choose_prompts(texts, config):
   num = min(config.prompts, len(texts.held_out))
   chosen = [i * len(texts.held_out) // num for i in range(num)]
   return [rows.tokens[i][rows.mask[i]].tolist() for i in chosen]
-
-
-def greedy(model, target, prompts, config):
-  """What the autoregressive loop says."""
-  decoder = autoregressive.build(model)
-  weights = Weights(target.params, None)
-  state = decoder.init(
-    weights,
-    prompts,
-    rng.sequence_keys(config.seed, len(prompts)),
-    sampling.params(len(prompts), 0.0),
-    config.max_new_tokens,
-    target.stop_tokens,
-  )
-  state = decoder.generate(weights, state)
-  return [row['tokens'] for row in stats.outputs(state)]
 
 
 def report(console, summary):
@@ -315,12 +302,6 @@ def _gain(after, before):
   # Both count the same tokens, so that the counts cancel.
   found = intervals.ratio(after[0], before[0])
   return intervals.Interval(*(x - 1 for x in found))
-
-
-def _record(workdir, rows, row):
-  """Adds the row of a phase, unless an interrupted run did."""
-  if all(other['phase'] != row['phase'] for other in rows):
-    metrics.append(workdir, row)
 
 
 def _table(*names):

@@ -12,7 +12,7 @@ import numpy as np
 
 from specdec import rng, sampling
 from specdec.base import Weights
-from specdec.decode import speculative, stats
+from specdec.decode import autoregressive, speculative, stats
 from specdec.drafters import model as model_drafter
 from specdec.verify import token
 
@@ -84,6 +84,33 @@ def build(target, draft, gammas, prompts, max_new_tokens, stops):
     return found
 
   return run
+
+
+def greedy(target, params, prompts, max_new_tokens, stops):
+  """What the autoregressive loop says, which greedy rounds must say too.
+
+  Args:
+    target: base.Model.
+    params: its params.
+    prompts: N lists of token ids.
+    max_new_tokens: budget of each.
+    stops: stop tokens.
+
+  Returns:
+    N lists of token ids.
+  """
+  decoder = autoregressive.build(target)
+  weights = Weights(params, None)
+  state = decoder.init(
+    weights,
+    prompts,
+    rng.sequence_keys(0, len(prompts)),
+    sampling.params(len(prompts), 0.0),
+    max_new_tokens,
+    stops,
+  )
+  state = decoder.generate(weights, state)
+  return [row['tokens'] for row in stats.outputs(state)]
 
 
 def efficiencies(counters):
