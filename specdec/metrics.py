@@ -32,24 +32,15 @@ def start(workdir, config):
   Raises:
     UsageError: no folder can be made there.
   """
-  workdir = pathlib.Path(workdir).resolve()
-  try:
-    if (workdir / 'summary.json').exists():
-      _set_aside(workdir)
-    (workdir / 'figures').mkdir(parents=True, exist_ok=True)
-  except OSError as error:
-    raise UsageError(
-      f'workdir = {str(workdir)!r}: {error.strerror}; give a folder that can'
-      ' be written'
-    ) from error
-  (workdir / 'metrics.jsonl').unlink(missing_ok=True)
-  write_json(workdir / 'config.json', config)
-  write_json(workdir / 'versions.json', versions())
-  return workdir
+  return _open(
+    workdir, config, (pathlib.Path(workdir) / 'summary.json').exists()
+  )
 
 
 def resume(workdir, config):
   """Opens a workdir, and goes on where an interrupted run of it stopped.
+
+  An earlier run of another config is set aside, finished or not.
 
   Args:
     workdir: pathlib.Path.
@@ -66,8 +57,9 @@ def resume(workdir, config):
     lines = (workdir / 'metrics.jsonl').read_text().splitlines(keepends=True)
   except (OSError, ValueError):
     return start(workdir, config), []
-  if before != written or (workdir / 'summary.json').exists():
-    return start(workdir, config), []
+  done = (workdir / 'summary.json').exists()
+  if before != written or done:
+    return _open(workdir, config, has_run=done or bool(lines)), []
   # A line that was cut off by the interruption is not a row.
   rows = [json.loads(line) for line in lines if line.endswith('\n')]
   write_lines(workdir / 'metrics.jsonl', rows)
@@ -130,6 +122,24 @@ def versions():
     'devices': jax.device_count(),
     'cpu_count': os.cpu_count(),
   }
+
+
+def _open(workdir, config, has_run):
+  """A workdir for a run; the one that is there, if any, is set aside."""
+  workdir = pathlib.Path(workdir).resolve()
+  try:
+    if has_run:
+      _set_aside(workdir)
+    (workdir / 'figures').mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise UsageError(
+      f'workdir = {str(workdir)!r}: {error.strerror}; give a folder that can'
+      ' be written'
+    ) from error
+  (workdir / 'metrics.jsonl').unlink(missing_ok=True)
+  write_json(workdir / 'config.json', config)
+  write_json(workdir / 'versions.json', versions())
+  return workdir
 
 
 def _plain(value):

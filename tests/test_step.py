@@ -154,6 +154,19 @@ def test_the_callers_weights_survive_the_first_step():
   jax.random.normal(key)
 
 
+@pytest.mark.parametrize('bound', (False, True))
+def test_the_second_step_of_a_model_that_was_loaded_compiles_again(bound):
+  # A loaded model is bound to its device, and so is all that a step returns.
+  params = fresh().params
+  if bound:
+    params = jax.device_put(params, jax.devices()[0])
+  state = step.init(params, OPTIMISER, jax.random.key(0))
+  before = [leaf.committed for leaf in jax.tree.leaves(state)]
+  state, _ = step.build(squares, OPTIMISER)(state, batch())
+  after = [leaf.committed for leaf in jax.tree.leaves(state)]
+  assert before == after == [bound] * len(after)
+
+
 def test_weights_are_kept_in_float32():
   # A step of 1e-3 from 1 is lost in bfloat16.
   small = optimiser.build(OptimiserConfig(1, 1e-3, weight_decay=0.0))

@@ -7,6 +7,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from specdec import sampling
 from specdec.base import Drafter, Model, UsageError, Weights
@@ -142,6 +143,19 @@ def dtype_of(name):
   return name
 
 
+def compute_dtype(name):
+  """The dtype inside of a model in training; None is that of its weights."""
+  name = dtype_of(name)
+  return None if name == 'float32' else jnp.dtype(name)
+
+
+def vocabulary_of(checkpoint):
+  """The Tokenizer of a model; one without is refused."""
+  if checkpoint.tokenizer is None:
+    raise UsageError(f'model {checkpoint.name!r}: it brings no tokenizer')
+  return checkpoint.tokenizer
+
+
 def load_target(config: DecodeConfig) -> Target:
   """Reads the target of a config.
 
@@ -149,9 +163,7 @@ def load_target(config: DecodeConfig) -> Target:
     UsageError: it cannot be read, or brings no tokenizer.
   """
   checkpoint = load.load(config.target, dtype_of(config.dtype))
-  if checkpoint.tokenizer is None:
-    raise UsageError(f'target {config.target!r}: it brings no tokenizer')
-  size = min(checkpoint.tokenizer.size, checkpoint.config.vocab_size)
+  size = min(vocabulary_of(checkpoint).size, checkpoint.config.vocab_size)
   return Target(checkpoint, *model_of(checkpoint, size, config.batch_size))
 
 
@@ -272,7 +284,7 @@ def _read_draft(config, target):
   draft = target
   if config.draft != config.target:
     draft = load.load(config.draft, dtype_of(config.dtype))
-    _check_vocabulary(target, draft)
+    check_vocabulary(target, draft)
   if not config.draft_layers:
     return draft
   params = draft.params
@@ -282,7 +294,8 @@ def _read_draft(config, target):
   return draft._replace(params=params, config=smaller)
 
 
-def _check_vocabulary(target, draft):
+def check_vocabulary(target, draft):
+  """Refuses a draft whose ids mean other tokens than the target's."""
   if draft.tokenizer is None:
     raise UsageError(f'draft {draft.name!r}: it brings no tokenizer')
   found = tokenizer.first_difference(target.tokenizer, draft.tokenizer)

@@ -5,9 +5,9 @@ A draft is worth its overlap with the target, alpha = sum_x min(p, q)
 what is trained to what is gained: total variation = 1 - alpha.
 
 Every loss of two distributions takes the draft's logits [..., V] and the
-target's probabilities [..., V], and gives float [...]; `mean` reduces it under
-a mask. No gradient flows into the target. Arithmetic is float32, or float64
-for float64 logits.
+target's probabilities [..., V], and gives float [...]; `total` and `mean`
+reduce it under a mask. No gradient flows into the target. Arithmetic is
+float32, or float64 for float64 logits.
 
 A draft may be unable to say a token: its logit is -inf, q = 0 and forward KL
 is infinite by definition. It is then taken over the draft's support, with p
@@ -56,22 +56,32 @@ def tempered(logits, target_logits, temperature=1.0):
   )
 
 
-def mean(values, mask=None):
-  """The mean of what counts.
+def total(values, mask=None):
+  """What counts, as a sum and a weight: the mean is their quotient.
 
   Args:
     values: float [...], one a token; what is masked may even be NaN.
     mask: bool [...], or float [...] weights of at least 0; None counts all.
 
   Returns:
-    float [], 0 when nothing counts.
+    The weighted sum of the values and the sum of the weights, float [] each:
+    what a train.step.LossFn returns.
   """
   if mask is None:
-    return jnp.mean(values)
+    mask = jnp.ones_like(values)
   weights = mask.astype(values.dtype)
-  total = jnp.sum(weights * jnp.where(weights > 0, values, 0))
-  count = jnp.sum(weights)
-  return total / jnp.where(count > 0, count, 1)
+  kept = jnp.where(weights > 0, values, 0)
+  return jnp.sum(weights * kept), jnp.sum(weights)
+
+
+def mean(values, mask=None):
+  """The mean of what counts; see `total`.
+
+  Returns:
+    float [], 0 when nothing counts.
+  """
+  whole, weight = total(values, mask)
+  return whole / jnp.where(weight > 0, weight, 1)
 
 
 def cross_entropy(logits, labels):

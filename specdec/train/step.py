@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from specdec.base import Params, UsageError
@@ -56,9 +57,8 @@ def init(params, optimiser: Optimiser, key) -> TrainState:
     lambda leaf: jnp.array(leaf, jnp.promote_types(leaf.dtype, jnp.float32)),
     params,
   )
-  return TrainState(
-    params, optimiser.transform.init(params), jnp.int32(0), jnp.copy(key)
-  )
+  rest = optimiser.transform.init(params), jnp.int32(0), jnp.copy(key)
+  return TrainState(params, *_beside(params, rest))
 
 
 def build(loss_fn: LossFn, optimiser: Optimiser, accumulation=1):
@@ -119,6 +119,45 @@ def build(loss_fn: LossFn, optimiser: Optimiser, accumulation=1):
     return TrainState(params, moments, state.step + 1, state.key), metrics
 
   return jax.jit(step, donate_argnums=0)
+
+
+def validation(loss_fn: LossFn, batches, fixed=()):
+  """The mean of a loss over batches that are not trained on.
+
+  Args:
+    loss_fn: LossFn. Every batch has the same key, so that what changes from
+      one call to the next is the params' doing.
+    batches: a list of batches of one shape.
+    fixed: passed on to the loss.
+
+  Returns:
+    params -> float, what loop.run takes as `validate`.
+  """
+  measure = jax.jit(loss_fn)
+
+  def validate(params):
+    sums = [measure(params, b, jax.random.key(0), *fixed) for b in batches]
+    loss, weight = np.sum(jax.device_get(sums), 0)
+    return loss / weight
+
+  return validate
+
+
+def _beside(params, tree):
+  """A tree on the devices of the params, if these are bound to theirs.
+
+  A step binds all that it returns, and what had been free before would have
+  the next one compiled anew.
+  """
+  first = jax.tree.leaves(params)[0]
+  if not first.committed:
+    return tree
+  home = first.sharding
+  if isinstance(home, jax.sharding.NamedSharding):
+    home = jax.sharding.NamedSharding(home.mesh, jax.sharding.PartitionSpec())
+  return jax.tree.map(
+    lambda leaf: leaf if leaf.committed else jax.device_put(leaf, home), tree
+  )
 
 
 def _in_parts(leaf, parts):

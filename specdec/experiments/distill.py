@@ -1,0 +1,174 @@
+"""Distils a target into a draft, and says what that gained.
+
+The gain is told against the same draft before, as overlap with the target on
+documents that were held out. What comes of it is a folder `model`, which the
+name orbax:WORKDIR/model loads.
+"""
+
+import dataclasses
+
+import numpy as np
+from rich import console as rich_console
+
+from specdec import metrics
+from specdec.base import UsageError
+from specdec.experiments import checks, intervals, overlap, setup, training
+from specdec.models import functional, load, reduced
+from specdec.train import distill
+
+
+def on_text(config, vocabulary):
+  """Prefixes of a fixed text."""
+  return training.read(config.text, vocabulary)
+
+
+# Where prefixes come from: (Config, Tokenizer) -> training.Texts.
+PREFIXES = {'text': on_text}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """The fields of configs/distill.py."""
+
+  target: str
+  draft: str
+  size: training.SizeConfig
+  draft_layers: tuple[int, ...]
+  head_tokens: int
+  prefixes: str
+  text: training.TextConfig
+  loss: str
+  strengths: dict
+  temperature: float
+  fit: training.FitConfig
+  remat: bool
+  dtype: str
+  seed: int
+
+  def __post_init__(self):
+    checks.one_of('prefixes', self.prefixes, PREFIXES)
+    checks.one_of('loss', self.loss, distill.LOSSES)
+    checks.one_of('dtype', self.dtype, setup.DTYPES)
+    checks.at_least('head_tokens', self.head_tokens, 0)
+    checks.at_least('seed', self.seed, 0)
+    checks.require(
+      'temperature', self.temperature, self.temperature > 0, 'above 0'
+    )
+    if self.draft_layers and not self.draft:
+      raise UsageError(
+        f'draft_layers = {self.draft_layers}: they are cut from `draft`, which'
+        " is ''; name a model, such as the target"
+      )
+    distill.losses_at(**self.strengths)
+
+  @classmethod
+  def of(cls, config):
+    """Reads an ml_collections config."""
+    fields = config.to_dict()
+    fields.pop('experiment')
+    return cls(
+      text=training.TextConfig(**fields.pop('text')),
+      size=training.SizeConfig(**fields.pop('size')),
+      fit=training.FitConfig(**fields.pop('fit')),
+      **fields,
+    )
+
+
+def run(config, workdir):
+  """Runs the experiment, or the rest of it; see configs/distill.py.
+
+  Args:
+    config: of configs/distill.py.
+    workdir: pathlib.Path.
+
+  Returns:
+    The summary, as in summary.json.
+
+  Raises:
+    UsageError: a field is out of its range, a model or the corpus is of no
+      use, or the training went wrong.
+  """
+  config = Config.of(config)
+  console = rich_console.Console(highlight=False, soft_wrap=True)
+  with console.status(f'reading {config.target}'):
+    target = load.load(config.target, setup.dtype_of(config.dtype))
+    vocabulary = setup.vocabulary_of(target)
+  with console.status(f'reading {config.text.source}'):
+    texts = PREFIXES[config.prefixes](config, vocabulary)
+  draft = initial(config, target, texts)
+  workdir, _ = metrics.resume(workdir, dataclasses.asdict(config))
+  dtype = setup.compute_dtype(config.dtype)
+  size = min(vocabulary.size, target.config.vocab_size)
+  teacher = functional.forward(target.config, dtype, size)
+  is_reduced = isinstance(draft.params, reduced.Reduced)
+  model_config = reduced.untied(draft.config) if is_reduced else draft.config
+  student = functional.forward(
+    model_config, dtype, None if is_reduced else size, remat=config.remat
+  )
+  loss_fn = distill.build(
+    student,
+    teacher,
+    distill.losses_at(**config.strengths)[config.loss],
+    config.temperature,
+    draft.params.ids if is_reduced else None,
+  )
+  trained = training.train(
+    workdir,
+    config.fit,
+    draft,
+    loss_fn,
+    texts,
+    config.seed,
+    (target.params,),
+    console,
+  )
+  rows = training.windows(texts.held_out, config.text.row_tokens)
+  describe = overlap.of_reduced if is_reduced else overlap.of_model
+  with console.status('overlap on held-out documents'):
+    found = overlap.by_row(
+      {
+        'before': describe(student, draft.params),
+        'after': describe(student, trained.params),
+      },
+      teacher,
+      target.params,
+      rows,
+      config.fit.batch_size,
+    )
+  summary = {
+    'parameters': functional.num_params(draft.params),
+    **training.summary(workdir, texts),
+    'overlap': {name: intervals.ratio(*x) for name, x in found.items()},
+    'gain': intervals.ratio_difference(found['after'], found['before']),
+  }
+  metrics.summarize(workdir, summary)
+  for name, (value, low, high) in summary['overlap'].items():
+    console.print(f'overlap {name}: {value:.3f} ({low:.3f} to {high:.3f})')
+  console.print(f'orbax:{workdir / training.MODEL}')
+  return summary
+
+
+def initial(config, target, texts):
+  """The draft before the first step, as a Checkpoint."""
+  if config.draft:
+    draft = target
+    if config.draft != config.target:
+      draft = load.load(config.draft)
+      setup.check_vocabulary(target, draft)
+    if config.draft_layers:
+      params, smaller = reduced.cut_layers(
+        draft.params, draft.config, config.draft_layers
+      )
+      draft = draft._replace(params=params, config=smaller)
+  else:
+    draft = training.fresh(
+      config.size, texts, config.seed, target.config.max_length
+    )
+  if not config.head_tokens:
+    return draft
+  size = min(texts.tokenizer.size, draft.config.vocab_size)
+  counts = np.bincount(texts.train.tokens.ravel(), minlength=size)
+  ids = reduced.frequent(counts, config.head_tokens, draft.stop_tokens)
+  return draft._replace(
+    params=reduced.cut_head(draft.params, draft.config, ids)
+  )

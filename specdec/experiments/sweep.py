@@ -1,0 +1,126 @@
+"""Every gamma in one batch: what a round commits, by its number of drafts.
+
+A row's result does not depend on its neighbours, so rows of one batch may draft
+up to different numbers of tokens. One program is compiled for all gammas,
+temperatures and weights. It counts and does not clock: each row waits for the
+longest drafts of all.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specdec import rng, sampling
+from specdec.base import Weights
+from specdec.decode import autoregressive, speculative, stats
+from specdec.drafters import model as model_drafter
+from specdec.verify import token
+
+
+def limited(drafter):
+  """A drafter with a gamma for each row.
+
+  Args:
+    drafter: base.Drafter.
+
+  Returns:
+    base.Drafter over (params, most drafts of each row, int32 [B]).
+  """
+
+  def init(params, *rest):
+    return drafter.init(params[0], *rest)
+
+  def propose(params, *rest):
+    proposal, state = drafter.propose(params[0], *rest)
+    length = jnp.minimum(proposal.length, params[1])
+    return proposal._replace(length=length), state
+
+  def commit(params, *rest):
+    return drafter.commit(params[0], *rest)
+
+  return drafter._replace(init=init, propose=propose, commit=commit)
+
+
+def build(target, draft, gammas, prompts, max_new_tokens, stops):
+  """A function that decodes all prompts at all gammas, by the token rule.
+
+  Args:
+    target: base.Model.
+    draft: base.Model.
+    gammas: drafts of a round, ascending; 0 is autoregressive.
+    prompts: N lists of token ids.
+    max_new_tokens: budget of each.
+    stops: stop tokens.
+
+  Returns:
+    (Weights, temperature, seed) -> {gamma: (texts, counters)}: N lists of
+    token ids, and Counters of N rows on the host. A prompt has one key,
+    whatever gamma.
+  """
+  num, batch = len(prompts), len(prompts) * len(gammas)
+  drafter = limited(model_drafter.build(draft, max(gammas)))
+  decoder = speculative.build(target, drafter, token.RULE)
+  limits = np.repeat(np.array(gammas, np.int32), num)
+
+  def run(weights, temperature, seed):
+    both = Weights(weights.target, (weights.draft, jnp.asarray(limits)))
+    keys = rng.sequence_keys(seed, num)
+    state = decoder.init(
+      both,
+      list(prompts) * len(gammas),
+      keys[np.tile(np.arange(num), len(gammas))],
+      sampling.params(batch, temperature),
+      max_new_tokens,
+      stops,
+    )
+    state = decoder.generate(both, state)
+    texts = [row['tokens'] for row in stats.outputs(state)]
+    counters = jax.device_get(state.counters)
+    found = {}
+    for place, gamma in enumerate(gammas):
+      span = slice(place * num, (place + 1) * num)
+      here = jax.tree.map(lambda leaf, span=span: leaf[span], counters)
+      found[gamma] = (texts[span], here)
+    return found
+
+  return run
+
+
+def greedy(target, params, prompts, max_new_tokens, stops):
+  """What the autoregressive loop says, which greedy rounds must say too.
+
+  Args:
+    target: base.Model.
+    params: its params.
+    prompts: N lists of token ids.
+    max_new_tokens: budget of each.
+    stops: stop tokens.
+
+  Returns:
+    N lists of token ids.
+  """
+  decoder = autoregressive.build(target)
+  weights = Weights(params, None)
+  state = decoder.init(
+    weights,
+    prompts,
+    rng.sequence_keys(0, len(prompts)),
+    sampling.params(len(prompts), 0.0),
+    max_new_tokens,
+    stops,
+  )
+  state = decoder.generate(weights, state)
+  return [row['tokens'] for row in stats.outputs(state)]
+
+
+def efficiencies(counters):
+  """Tokens of full rounds and target calls, for intervals.ratio.
+
+  Args:
+    counters: Counters of N rows.
+
+  Returns:
+    ([N], [N]). A stop or a budget may cut a row's last round; that is no merit
+    or fault of the draft, and is not counted.
+  """
+  return counters.rounds + counters.accepted, counters.rounds
