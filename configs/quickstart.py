@@ -30,14 +30,14 @@ def get_config():
     target=dict(layers=4, width=128, hidden=352, heads=4),
     draft=dict(layers=1, width=64, hidden=176, heads=2),
     batch_size=8,  # rows of a step
-    target_steps=500,
+    target_steps=400,
     target_rate=3e-3,  # peak
     draft_steps=200,
     distill_steps=300,  # as many on text alone, to compare with
     draft_rate=5e-3,  # peak
     loss='lk_hybrid',  # see train/losses.py
     gammas=(1, 2, 4, 8),  # drafts of a round
-    prompts=32,  # held-out documents that are gone on with
+    prompts=24,  # held-out documents that are gone on with
     prompt_tokens=48,
     max_new_tokens=48,
     seed=0,

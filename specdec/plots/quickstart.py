@@ -45,7 +45,7 @@ def _overlaps(ax, overlaps):
   ax.set_xlim(0, 1)
   ax.grid(axis='x')
   ax.set_xlabel('overlap with the target, held-out documents')
-  ax.set_title('temperature 1')
+  ax.set_title('teacher-forced, temperature 1, with 95 % intervals')
 
 
 def _efficiencies(ax, summary):
@@ -66,14 +66,19 @@ def _efficiencies(ax, summary):
     ax.plot(gammas, value, color=colour, marker='o', markersize=4)
     ax.vlines(gammas, low, high, color=colour, linewidth=1)
     ax.annotate(
-      name, (gammas[-1], value[-1]), (-6, 8), textcoords='offset points',
-      ha='right', color=colour,
-    )  # fmt: skip
+      name.replace(', ', ',\n'),
+      (gammas[-1], value[-1]),
+      (8, 0),
+      textcoords='offset points',
+      va='center',
+      color=colour,
+    )
     smooth = np.arange(1, gammas[-1] + 1)
     expected = theory.expected_tokens(summary['overlap'][name][0], smooth)
     ax.plot(smooth, expected, color=colour, linestyle=(0, (4, 2)), linewidth=1)
   ax.set_xticks(gammas)
+  ax.set_xlim(right=1.2 * gammas[-1])  # room for the names
   ax.grid(axis='y')
   ax.set_xlabel('gamma, drafts of a round')
   ax.set_ylabel('block efficiency, tokens a target call')
-  ax.set_title('the real loop; dashed: one overlap everywhere')
+  ax.set_title('decoding at temperature 1; dashed: theory')
