@@ -1,6 +1,11 @@
 """What every test runs under."""
 
 import importlib.util
+import os
+
+# Most of the time goes into compiling small programs, and a third of that into
+# making them fast. Read when the first array is made.
+os.environ.setdefault('XLA_FLAGS', '--xla_backend_optimization_level=0')
 
 import jax
 import pytest
