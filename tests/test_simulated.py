@@ -87,9 +87,9 @@ FIELDS = {
   'gammas': (2,),
   'vocab_size': 32,
   'states': 4,
-  'batch_size': 16,
+  'batch_size': 2,
   'prompt_tokens': 2,
-  'rounds': 10,
+  'rounds': 80,
   'repeats': 3,
 }
 
@@ -105,7 +105,7 @@ def test_tokens_a_round_are_not_the_closed_form(finished):
   workdir, summary = finished
   assert summary['agreeing_cells'] == len(summary['cells']) == 2
   for cell in summary['cells']:
-    assert cell['rounds'] == 16 * 10 * 4
+    assert cell['rounds'] == 2 * 80 * 4
     alpha = cell['overlap']
     assert_allclose(cell['closed_form'], (1 - alpha**3) / (1 - alpha), 1e-6)
     assert 0 < cell['standard_error'] < 0.03 * cell['closed_form']
