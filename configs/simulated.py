@@ -35,7 +35,7 @@ def get_config():
     # A run stays within one block of cache rows: 8 + 12 * (8 + 1) < 128.
     prompt_tokens=8,
     rounds=12,  # of a timed run
-    repeats=16,  # timed runs of everything; one more warms up, and counts too
+    repeats=14,  # timed runs of everything; one more warms up, and counts too
     seed=0,
     dtype='auto',  # float32 on CPU, bfloat16 on accelerators
   )
