@@ -142,10 +142,10 @@ def report(console, summary):
 
 
 def _table(cells):
-  table = rich_table.Table(box=None, pad_edge=False)
+  table = rich_table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
   for name in (
-    'gamma', 'over-\nlap', 'tokens\na round', 'std.\nerror', 'closed\nform',
-    'within\n3 s.e.', 'c', 'v', 'speed-\nup', 'pre-\ndicted', 'ratio',
+    'gamma', 'over-\nlap', 'tokens\na round', 'std.\nerr.', 'closed\nform',
+    'in 3\ns.e.', 'c', 'v', 'speed-\nup', 'pre-\ndicted', 'ratio',
     'out-\nside',
   ):  # fmt: skip
     table.add_column(name, justify='right')
