@@ -4,9 +4,11 @@ Source:   Leviathan et al., https://arxiv.org/abs/2211.17192; Sun et al.,
           https://arxiv.org/abs/2403.10444; Daliri et al.,
           https://arxiv.org/abs/2408.07978; and see specdec/verify.
 Command:  python scripts/run.py --config configs/rules.py
-Time:     long on a CPU; an interrupted run goes on where it was.
-Expected: block at least token at least sample_match, and coupled between them;
-          the lossy rules above all, at the price that configs/prove.py shows.
+Time:     45 minutes of processor time; an interrupted run goes on where it
+          was.
+Expected: at temperature 0 all are one; at 1 block at least token, then coupled,
+          then sample_match; most lossy rules above all of them, at the price
+          that configs/prove.py shows.
           The draft is the target less two layers: it has a real overlap and no
           speed, so tokens per second only tell what a rule itself costs.
 """

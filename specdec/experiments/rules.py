@@ -246,21 +246,11 @@ def line(row):
 
 def report(console, summary):
   """Prints the table."""
-  table = rich_table.Table(box=None, pad_edge=False)
-  for number, name in enumerate(
-    (
-      'rule',
-      'gamma',
-      'T',
-      'block eff.',
-      '95 %',
-      'by law',
-      '95 %',
-      'above token',
-      '95 %',
-      'tokens/s',
-    )  # fmt: skip
-  ):
+  table = rich_table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+  for number, name in enumerate((
+    'rule', 'gamma', 'T', 'block\neff.', '\n95 %', 'by\nlaw', '\n95 %',
+    'above\ntoken', '\n95 %', 'tokens\n/s',
+  )):  # fmt: skip
     table.add_column(name, justify='right' if number else 'left')
   for cell in summary['cells']:
     value, by_law, above = (
