@@ -136,7 +136,7 @@ class Bench:
     pool = config.source.pool(config.batch_size, seed)
     return learner.steps(
       folder,
-      self._learner('distill_steps', loss),
+      self._learner(config.fit('distill_steps', config.draft_rate), loss),
       params,
       on_policy.Pools(pool, self._windows, shares, authors),
       seed,
@@ -148,27 +148,25 @@ class Bench:
   def _pretrained(self, seed):
     """The draft of a seed, which has learnt the text."""
     config = self._config
-    sizes, context = config.draft, config.context
+    fit = config.fit('draft_steps', config.draft_rate)
     trained = learner.fit(
       self._workdir / 'drafts' / str(seed),
-      self._learner('draft_steps', summary_lib.LABELS[0]),
-      training.fresh(sizes, self._texts, seed + 1, context),
+      self._learner(fit, summary_lib.LABELS[0]),
+      training.fresh(config.draft, self._texts, seed + 1, config.context),
       packing.Batches(self._texts.train, config.batch_size, seed),
       seed,
       console=self._quiet,
     )
     return trained.params
 
-  def _new_learner(self, steps, loss):
-    """A loss and its programs."""
+  def _new_learner(self, fit, loss):
+    """A loss and its programs, for a training.FitConfig."""
     if loss == summary_lib.LABELS[0]:
       loss_fn = pretrain.build(self._forward)
     else:
       compare = distill.losses_at(**self._config.strengths)[loss]
       loss_fn = distill.build(self._forward, self._teacher, compare)
-    return learner.build(
-      self._config.fit(steps, self._config.draft_rate), loss_fn
-    )
+    return learner.build(fit, loss_fn)
 
   def _fixed(self, loss):
     """What a loss needs beside the draft."""
