@@ -1,12 +1,14 @@
 """Distil a target into a draft: a fresh one, or one cut from the target.
 
-Source:   DistillSpec, https://arxiv.org/abs/2310.08461; LK losses,
+Source:   DistillSpec, https://arxiv.org/abs/2310.08461; GKD,
+          https://arxiv.org/abs/2306.13649; LK losses,
           https://arxiv.org/abs/2602.23881; FR-Spec,
           https://arxiv.org/abs/2502.14856.
 Command:  python scripts/run.py --config configs/distill.py
             --config.target=orbax:runs/pretrain/model
-Time:     by steps x batch_size x row_tokens, the target's forward pass
-          included. An interrupted run goes on where it was.
+Time:     by steps x batch_size x tokens of a window, the target's forward
+          pass and what models write included. An interrupted run goes on
+          where it was.
 Expected: the overlap with the target on documents held out, before and after,
           the intervals apart; orbax:WORKDIR/model names the draft.
 """
@@ -23,7 +25,17 @@ def get_config():
     size=dict(layers=1, width=64, hidden=176, heads=2),
     draft_layers=(),  # layers of `draft` that are kept; () is all
     head_tokens=0,  # the most frequent tokens, all that is said; 0 is all
-    prefixes='text',  # what target and draft are compared on
+    prefixes='text',  # or teacher, student, mixture: who continues prompts,
+    # which are windows of the text; the loss is taken on continuations alone
+    source=dict(
+      prompt_tokens=32,
+      new_tokens=96,  # at most
+      refresh_steps=200,  # steps on one pool of continuations
+      pool_rows=0,  # of a pool; 0 is one for each row of its steps
+      mixture=dict(text=0.25, teacher=0.25, student=0.5),  # for `mixture`
+      temperature=1.0,  # at which models write
+      batch_size=32,  # continuations that are written together
+    ),
     text=dict(
       source='stdlib',  # or a file, a folder, a glob, JSON Lines
       fields=('text',),  # of JSON Lines

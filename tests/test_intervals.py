@@ -1,7 +1,9 @@
 """Intervals over prompts: what they cover, and what pairing removes."""
 
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
+from scipy import stats
 
 from specdec.experiments import intervals
 
@@ -40,3 +42,17 @@ def test_pairing_cancels_how_hard_a_prompt_is():
 def test_a_prompt_without_rounds_is_a_division_by_zero():
   interval = intervals.ratio([4, 0], [2, 0])
   assert_allclose(interval, 2)
+
+
+@pytest.mark.parametrize('freedom', (1, 2, 3, 4, 7, 30))
+@pytest.mark.parametrize('level', (0.5, 0.95, 0.999))
+def test_a_quantile_of_student_that_is_not_scipys(level, freedom):
+  wanted = stats.t.ppf((1 + level) / 2, freedom)
+  assert_allclose(intervals.student_t(level, freedom), wanted, rtol=1e-9)
+
+
+def test_a_mean_of_three_runs_by_hand():
+  # Standard deviation 1, t = 4.3027 at two degrees of freedom.
+  found = intervals.mean([1, 2, 3])
+  reach = 4.302652729911275 / 3**0.5
+  assert_allclose(found, (2, 2 - reach, 2 + reach))

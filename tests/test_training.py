@@ -11,8 +11,15 @@ from numpy.testing import assert_array_equal
 from specdec import metrics
 from specdec.base import UsageError
 from specdec.data import packing
-from specdec.experiments import distill, pretrain, quickstart, training
+from specdec.experiments import (
+  distill,
+  pretrain,
+  quickstart,
+  sources,
+  training,
+)
 from specdec.models import load, reduced
+from specdec.train import rollouts
 
 ROOT = pathlib.Path(__file__).parents[1]
 SIZES = {'layers': 1, 'width': 8, 'hidden': 16, 'heads': 2}
@@ -96,8 +103,23 @@ def test_a_draft_of_few_tokens_is_not_told_apart_from_what_it_was(
   pretrained, text, tmp_path
 ):
   name = f'orbax:{pretrained / training.MODEL}'
-  fields = {'target': name, 'text': text, 'size': SIZES, 'head_tokens': 40}
-  config = config_of('distill', fit=FIT, **fields)
+  source = {
+    'prompt_tokens': 4,
+    'new_tokens': 13,
+    'refresh_steps': 45,
+    'pool_rows': 24,
+    'batch_size': 12,
+  }
+  config = config_of(
+    'distill',
+    target=name,
+    text=text,
+    size=SIZES,
+    head_tokens=40,
+    fit=FIT,
+    prefixes='mixture',
+    source=source,
+  )
   summary = distill.run(config, tmp_path / 'run')
   before, after = (summary['overlap'][x] for x in ('before', 'after'))
   assert before.high < after.low
@@ -107,6 +129,14 @@ def test_a_draft_of_few_tokens_is_not_told_apart_from_what_it_was(
   words = load.load(name).tokenizer.encode('a cat sat on mats and ran away .')
   assert {*words[1:]} <= {*trained.ids.tolist()}
   assert trained.ids.size == 40
+  # It wrote with its own words alone, half of each pool, and learnt on them.
+  for phase in range(2):
+    written = rollouts.read(
+      tmp_path / 'run' / sources.ROLLOUTS / 'student' / f'{phase:06d}'
+    )
+    assert len(written) == 12
+    said = np.concatenate([row.tokens[row.mask] for row in written])
+    assert np.all(np.isin(said, trained.ids))
 
 
 def test_an_unfinished_run_of_another_config_is_lost(
@@ -148,6 +178,8 @@ def test_windows_come_from_the_middle_and_short_documents_are_padded():
     (distill, {'temperature': 0.0}, 'temperature = 0.0: it must be above 0'),
     (distill, {'strengths': {'k': 0}}, 'strengths.k = 0: it must be at least'),
     (distill, {'prefixes': 'words'}, "prefixes = 'words': it must be one of"),
+    (distill, {'source': {'refresh_steps': 0}}, 'refresh_steps = 0: it must'),
+    (distill, {'source': {'mixture': {'text': 0.9}}}, 'mixture = {.*: give'),
     (distill, {'draft_layers': (0,)}, r'draft_layers = \(0,\): they are cut'),
     (distill, {'target': 'orbax:no/such'}, 'no/such: no such folder'),
     (quickstart, {'gammas': ()}, 'gammas = 0: it must be at least 1'),

@@ -163,6 +163,7 @@ class Batches:
     options = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
     dataset = grain.MapDataset.source(source).to_iter_dataset(options)
     self._iterator = iter(dataset)
+    self._source = source
     self._data = source.digest()
 
   def __iter__(self):
@@ -171,6 +172,10 @@ class Batches:
   def __next__(self):
     """Batch of B rows."""
     return next(self._iterator)
+
+  def at(self, number):
+    """The batch of a number from 0, wherever the iterator stands."""
+    return self._source[number]
 
   def get_state(self):
     """The position, as an object that JSON can hold."""

@@ -13,18 +13,16 @@ on the same ones.
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from rich import console as rich_console
 from rich import progress
 
 from specdec import metrics, sampling
 from specdec.base import UsageError, Weights
-from specdec.data import packing
 from specdec.data import prompts as prompts_lib
 from specdec.decode import autoregressive, speculative, stats
 from specdec.experiments import acceptance_summary as summary_lib
-from specdec.experiments import checks, drafts, setup, timed
+from specdec.experiments import checks, drafts, forecast, setup, timed
 from specdec.plots import acceptance as plot
 from specdec.train import overlap, rollouts
 from specdec.verify import token
@@ -219,13 +217,7 @@ def measure(config, draft, decoding, baseline, ids, samples):
 
 
 def reader(config, draft, decoding):
-  """A function that reads replies with target and draft.
-
-  Returns:
-    (weights, rows, SamplingParams, max_len) -> a dict of NumPy arrays [N, G],
-    sums over the rounds that start at each token of a reply: `starts`, how
-    many there are; `reached` and `survived`, see overlap.by_position.
-  """
+  """A function that reads replies; see forecast.reader."""
   vocab_size = decoding.target.vocab_size
   if decoding.draft is None:
     one = setup.drafter_of(config.decode(draft, gamma=1), None, vocab_size)
@@ -233,29 +225,7 @@ def reader(config, draft, decoding):
   else:
     draft_reader = overlap.of_model(decoding.draft)
   compare = overlap.build(overlap.of_model(decoding.target), draft_reader)
-
-  @jax.jit
-  def sums(weights, batch, params):
-    ends = jnp.where(batch.mask, 1 + jnp.arange(batch.mask.shape[1])[None], 0)
-    found = compare(weights, batch.tokens, params, jnp.max(ends))
-    reached, survived, starts = overlap.by_position(
-      found, batch.mask, config.gamma
-    )
-    return {
-      'reached': reached.sum(1),
-      'survived': survived.sum(1),
-      'starts': starts.sum(1),
-    }
-
-  def read(weights, rows, params, max_len):
-    padded = packing.pad(rows, max_len - 1)
-    parts = [
-      jax.device_get(sums(weights, batch, params))
-      for batch in packing.in_order(padded, config.batch_size)
-    ]
-    return jax.tree.map(lambda *x: np.concatenate(x)[: len(rows)], *parts)
-
-  return read
+  return forecast.reader(compare, config.gamma, config.batch_size)
 
 
 def _speeds(speculate, baseline, batches):

@@ -12,18 +12,17 @@ from rich import console as rich_console
 
 from specdec import metrics
 from specdec.base import UsageError
-from specdec.experiments import checks, intervals, overlap, setup, training
+from specdec.experiments import (
+  checks,
+  intervals,
+  learner,
+  overlap,
+  setup,
+  sources,
+  training,
+)
 from specdec.models import functional, load, reduced
-from specdec.train import distill
-
-
-def on_text(config, vocabulary):
-  """Prefixes of a fixed text."""
-  return training.read(config.text, vocabulary)
-
-
-# Where prefixes come from: (Config, Tokenizer) -> training.Texts.
-PREFIXES = {'text': on_text}
+from specdec.train import distill, on_policy, prefixes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +35,7 @@ class Config:
   draft_layers: tuple[int, ...]
   head_tokens: int
   prefixes: str
+  source: sources.SourceConfig
   text: training.TextConfig
   loss: str
   strengths: dict
@@ -46,7 +46,7 @@ class Config:
   seed: int
 
   def __post_init__(self):
-    checks.one_of('prefixes', self.prefixes, PREFIXES)
+    checks.one_of('prefixes', self.prefixes, sources.SOURCES)
     checks.one_of('loss', self.loss, distill.LOSSES)
     checks.one_of('dtype', self.dtype, setup.DTYPES)
     checks.at_least('head_tokens', self.head_tokens, 0)
@@ -70,6 +70,7 @@ class Config:
       text=training.TextConfig(**fields.pop('text')),
       size=training.SizeConfig(**fields.pop('size')),
       fit=training.FitConfig(**fields.pop('fit')),
+      source=sources.SourceConfig(**fields.pop('source')),
       **fields,
     )
 
@@ -94,8 +95,12 @@ def run(config, workdir):
     target = load.load(config.target, setup.dtype_of(config.dtype))
     vocabulary = setup.vocabulary_of(target)
   with console.status(f'reading {config.text.source}'):
-    texts = PREFIXES[config.prefixes](config, vocabulary)
+    texts = training.read(config.text, vocabulary)
   draft = initial(config, target, texts)
+  config.source.check_context(target.config, draft.config)
+  windows = prefixes.windows(
+    texts.documents, config.source.prompt_tokens, config.source.new_tokens
+  )
   workdir, _ = metrics.resume(workdir, dataclasses.asdict(config))
   dtype = setup.compute_dtype(config.dtype)
   size = min(vocabulary.size, target.config.vocab_size)
@@ -112,15 +117,31 @@ def run(config, workdir):
     config.temperature,
     draft.params.ids if is_reduced else None,
   )
-  trained = training.train(
-    workdir,
-    config.fit,
-    draft,
-    loss_fn,
-    texts,
-    config.seed,
-    (target.params,),
+  decode_dtype, stops = setup.dtype_of(config.dtype), target.stop_tokens
+  authors = sources.authors(
+    workdir / sources.ROLLOUTS,
+    config.source.writing(config.seed),
+    sources.writer(target, decode_dtype, size, stops),
+    target.params,
+    sources.writer(draft, decode_dtype, size, stops),
     console,
+  )
+  fixed = (target.params,)
+  held_out = training.validation_batches(config.fit, texts)
+  trained = learner.fit(
+    workdir,
+    learner.build(config.fit, loss_fn, held_out, fixed),
+    draft,
+    on_policy.Pools(
+      config.source.pool(config.fit.batch_size, config.seed),
+      windows,
+      config.source.shares(config.prefixes),
+      authors,
+    ),
+    config.seed,
+    fixed,
+    console,
+    on_policy.run,
   )
   rows = training.windows(texts.held_out, config.text.row_tokens)
   describe = overlap.of_reduced if is_reduced else overlap.of_model

@@ -1,11 +1,15 @@
-"""Intervals of a ratio of sums, by resampling prompts.
+"""Intervals: of a ratio of sums over prompts, and of a mean over runs.
 
 Tokens of one prompt depend on each other, prompts do not: what is resampled is
 the prompt (Efron, https://doi.org/10.1214/aos/1176344552). Two ways to decode
 the same prompts are compared on the same resamples, so that how hard a prompt
 is cancels.
+
+Runs of other seeds are few and independent: their mean has a Student-t
+interval (https://doi.org/10.1093/biomet/6.1.1).
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +18,7 @@ RESAMPLES = 4_000
 
 
 class Interval(NamedTuple):
-  """A figure and its percentile interval."""
+  """A figure and its interval."""
 
   value: float
   low: float
@@ -59,6 +63,60 @@ def ratio_difference(first, second, level=0.95, seed=0):
     whole_values.append(parts.sum() / wholes.sum())
   difference = whole_values[0] - whole_values[1]
   return _interval(difference, values[0] - values[1], level)
+
+
+def mean(values, level=0.95):
+  """The mean of independent runs.
+
+  Args:
+    values: [N], one a run, N at least 2. Of paired runs, their differences.
+    level: of the interval.
+
+  Returns:
+    Interval, Student's: it holds the expectation in a share `level` of cases
+    if the values are normal.
+  """
+  values = np.asarray(values, float)
+  assert values.ndim == 1 and values.size > 1, values.shape
+  error = values.std(ddof=1) / math.sqrt(values.size)
+  reach = student_t(level, values.size - 1) * error
+  value = float(values.mean())
+  return Interval(value, float(value - reach), float(value + reach))
+
+
+def student_t(level, freedom):
+  """The t for which P(|T| < t) = level.
+
+  With t = sqrt(n) tan(theta) this chance is a finite sum in theta: Abramowitz
+  and Stegun, 26.7.3 and 26.7.4.
+
+  Args:
+    level: in (0, 1).
+    freedom: n, degrees of freedom, at least 1.
+
+  Returns:
+    float.
+  """
+  low, high = 0.0, math.pi / 2
+  while low < (middle := (low + high) / 2) < high:
+    if _within(middle, freedom) < level:
+      low = middle
+    else:
+      high = middle
+  return math.sqrt(freedom) * math.tan(low)
+
+
+def _within(theta, freedom):
+  """P(|T| < sqrt(freedom) tan(theta))."""
+  odd = freedom % 2
+  power = math.cos(theta) if odd else 1.0
+  term, total = 1.0, 0.0
+  for k in range(1 + odd, freedom, 2):
+    total += term * power
+    power *= math.cos(theta) ** 2
+    term *= k / (k + 1)
+  total *= math.sin(theta)
+  return 2 / math.pi * (theta + total) if odd else total
 
 
 def _checked(parts, wholes):

@@ -15,13 +15,13 @@ import numpy as np
 
 from specdec.base import UsageError
 from specdec.data import bpe, corpus, packing
-from specdec.experiments import checks
-from specdec.models import functional, reduced, store, tokenizer
+from specdec.experiments import checks, learner
+from specdec.models import functional, tokenizer
 from specdec.models.config import ModelConfig
 from specdec.models.weights import Checkpoint
-from specdec.train import loop, optimiser, step
+from specdec.train import loop, optimiser
 
-MODEL = 'model'  # the folder inside a phase's
+MODEL = learner.MODEL
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,7 +151,8 @@ class Texts(NamedTuple):
   """What is trained on, and what is not."""
 
   tokenizer: tokenizer.Tokenizer
-  train: packing.Batch  # all rows
+  documents: list[packing.Row]  # to train on
+  train: packing.Batch  # the same, all rows
   held_out: list[packing.Row]  # documents
 
 
@@ -179,11 +180,11 @@ def read(config: TextConfig, vocabulary=None) -> Texts:
       ' whose tokenizer has one'
     )
   end = vocabulary.stop_tokens[0]
+  documents = packing.encode(vocabulary, train, end)
   return Texts(
     vocabulary,
-    packing.pack(
-      packing.encode(vocabulary, train, end), config.row_tokens, end, seed=0
-    ),
+    documents,
+    packing.pack(documents, config.row_tokens, end, seed=0),
     packing.encode(vocabulary, split.held_out, end),
   )
 
@@ -215,16 +216,15 @@ def fresh(sizes, texts, seed, max_length):
 
 
 def train(folder, config, model, loss_fn, texts, seed, fixed=(), console=None):
-  """Runs a phase, or the rest of it, or reads what it made.
+  """Runs a phase on a text, or the rest of it, or reads what it made.
 
   Args:
     folder: the phase's; made when absent.
     config: FitConfig.
-    model: Checkpoint to begin with. Of a reduced.Reduced one the `weights` are
-      trained.
+    model: see learner.fit.
     loss_fn: LossFn of the params that are trained.
     texts: Texts.
-    seed: int >= 0, of the order of rows and of the run's key.
+    seed: see learner.fit.
     fixed: passed on to the loss.
     console: of the progress bar.
 
@@ -234,28 +234,15 @@ def train(folder, config, model, loss_fn, texts, seed, fixed=(), console=None):
   Raises:
     UsageError: see loop.run.
   """
-  folder = pathlib.Path(folder)
-  saved = folder / MODEL
-  if not saved.exists():
-    folder.mkdir(parents=True, exist_ok=True)
-    follow = optimiser.build(config.optimiser)
-    is_reduced = isinstance(model.params, reduced.Reduced)
-    params = model.params.weights if is_reduced else model.params
-    state = loop.run(
-      config.loop,
-      folder,
-      step.build(loss_fn, follow, config.accumulation),
-      step.init(params, follow, jax.random.key(seed)),
-      packing.Batches(texts.train, config.batch_size, seed),
-      step.validation(loss_fn, validation_batches(config, texts), fixed),
-      fixed,
-      console,
-    )
-    params = state.params
-    if is_reduced:
-      params = model.params._replace(weights=params)
-    store.save(model._replace(params=params), saved)
-  return store.load(saved)
+  return learner.fit(
+    folder,
+    learner.build(config, loss_fn, validation_batches(config, texts), fixed),
+    model,
+    packing.Batches(texts.train, config.batch_size, seed),
+    seed,
+    fixed,
+    console,
+  )
 
 
 def summary(folder, texts):

@@ -100,11 +100,7 @@ def run(
   folder = workdir / CHECKPOINTS
   state = _resume(folder, state, data)
   start = saved = int(state.step)
-  if start > config.steps:
-    raise UsageError(
-      f'steps = {config.steps}: the run in {workdir} has done {start}; give'
-      ' more, or another workdir'
-    )
+  check_steps(config, workdir, start)
   metrics.cut(workdir, start)
   if start == config.steps:
     return state
@@ -142,6 +138,15 @@ def run(
         console.print(f'SIGTERM: saved step {number}; run again to go on')
         raise SystemExit(TERMINATED)
   return state
+
+
+def check_steps(config, workdir, done):
+  """Refuses to end a run before the step that it has reached."""
+  if done > config.steps:
+    raise UsageError(
+      f'steps = {config.steps}: the run in {workdir} has done {done}; give'
+      ' more, or another workdir'
+    )
 
 
 def _resume(folder, state, data):

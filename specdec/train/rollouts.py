@@ -59,7 +59,15 @@ class RolloutConfig:
 
 
 def collect(
-  folder, config, decoder, weights, prompts, batch_size, stops=(), console=None
+  folder,
+  config,
+  decoder,
+  weights,
+  prompts,
+  batch_size,
+  stops=(),
+  console=None,
+  max_len=None,
 ):
   """Decodes what the folder lacks, a batch and a shard at a time.
 
@@ -76,6 +84,8 @@ def collect(
     batch_size: rows decoded together.
     stops: token ids that end a row.
     console: rich.console.Console of the progress bar; None is stdout.
+    max_len: tokens that every row has room for; None is just enough. Other
+      prompts in the same room share what is compiled.
 
   Returns:
     The manifest, a dict: the setting, `rows` (R), `tokens` (new ones in all)
@@ -93,7 +103,7 @@ def collect(
   manifest = _open(folder, _setting(config, prompts, stops), len(prompts))
   missing = _missing(manifest['shards'], len(prompts), batch_size)
   params = sampling.params(batch_size, config.temperature)
-  max_len = max(map(len, prompts)) + config.max_new_tokens
+  max_len = max_len or max(map(len, prompts)) + config.max_new_tokens
   console = console or rich_console.Console()
   with _progress(console) as bar:
     done = sum(shard['rows'] for shard in manifest['shards'])
