@@ -183,6 +183,18 @@ def test_a_broken_shard_is_read_or_stays(straight, copied, harm):
   assert contents(copied) == contents(straight)
 
 
+def test_enough_tokens_are_not_enough(straight, tmp_path):
+  wanted = rollouts.read(straight)[:8]
+  said = sum(int(row.mask.sum()) for row in wanted)
+  folder = tmp_path / 'rollouts'
+  for enough in (said // 2 + 1, said):
+    assert collect(folder, enough=enough)['tokens'] >= enough
+  assert_equal(rollouts.read(folder), wanted)
+  collect(folder, decoder=interrupted(chain()[0], at=1), enough=said)
+  collect(folder)
+  assert contents(folder) == contents(straight)
+
+
 def test_a_smaller_batch_fills_the_gap_of_a_lost_shard(straight, copied):
   (copied / 'rows-00000004.npz').unlink()
   collect(copied, batch_size=1)

@@ -68,6 +68,7 @@ def collect(
   stops=(),
   console=None,
   max_len=None,
+  enough=None,
 ):
   """Decodes what the folder lacks, a batch and a shard at a time.
 
@@ -86,6 +87,8 @@ def collect(
     console: rich.console.Console of the progress bar; None is stdout.
     max_len: tokens that every row has room for; None is just enough. Other
       prompts in the same room share what is compiled.
+    enough: new tokens after which no further batch is decoded; None decodes
+      every row.
 
   Returns:
     The manifest, a dict: the setting, `rows` (R), `tokens` (new ones in all)
@@ -106,9 +109,13 @@ def collect(
   max_len = max_len or max(map(len, prompts)) + config.max_new_tokens
   console = console or rich_console.Console()
   with _progress(console) as bar:
-    done = sum(shard['rows'] for shard in manifest['shards'])
-    task = bar.add_task('rollouts', total=len(prompts), completed=done)
+    unit = 'rows' if enough is None else 'tokens'
+    done = sum(shard[unit] for shard in manifest['shards'])
+    whole = enough or len(prompts)
+    task = bar.add_task('rollouts', total=whole, completed=done)
     for start, count in missing:
+      if enough is not None and manifest['tokens'] >= enough:
+        break
       part = prompts[start : start + count]
       fillers = batch_size - count
       state = decoder.init(
@@ -125,7 +132,7 @@ def collect(
       _record(folder, manifest, [*manifest['shards'], shard])
       bar.update(
         task,
-        advance=count,
+        advance=shard[unit],
         description=f'rollouts · {manifest["tokens"]:,} tokens',
       )
   return manifest
@@ -134,7 +141,8 @@ def collect(
 def read(folder):
   """Reads all rows that a folder holds, in the order of their prompts.
 
-  A collection that was interrupted holds fewer than its manifest's `rows`.
+  A collection that was interrupted, or had enough tokens, holds fewer than its
+  manifest's `rows`.
 
   Args:
     folder: that `collect` filled.
