@@ -7,11 +7,9 @@ name orbax:WORKDIR/model loads.
 
 import dataclasses
 
-import numpy as np
 from rich import console as rich_console
 
 from specdec import metrics
-from specdec.base import UsageError
 from specdec.experiments import (
   checks,
   intervals,
@@ -19,9 +17,10 @@ from specdec.experiments import (
   overlap,
   setup,
   sources,
+  student,
   training,
 )
-from specdec.models import functional, load, reduced
+from specdec.models import functional, load
 from specdec.train import distill, on_policy, prefixes
 
 
@@ -54,11 +53,7 @@ class Config:
     checks.require(
       'temperature', self.temperature, self.temperature > 0, 'above 0'
     )
-    if self.draft_layers and not self.draft:
-      raise UsageError(
-        f'draft_layers = {self.draft_layers}: they are cut from `draft`, which'
-        " is ''; name a model, such as the target"
-      )
+    student.check_layers(self)
     distill.losses_at(**self.strengths)
 
   @classmethod
@@ -96,27 +91,16 @@ def run(config, workdir):
     vocabulary = setup.vocabulary_of(target)
   with console.status(f'reading {config.text.source}'):
     texts = training.read(config.text, vocabulary)
-  draft = initial(config, target, texts)
+  draft = student.initial(config, target, texts)
   config.source.check_context(target.config, draft.config)
   windows = prefixes.windows(
     texts.documents, config.source.prompt_tokens, config.source.new_tokens
   )
   workdir, _ = metrics.resume(workdir, dataclasses.asdict(config))
-  dtype = setup.compute_dtype(config.dtype)
   size = min(vocabulary.size, target.config.vocab_size)
-  teacher = functional.forward(target.config, dtype, size)
-  is_reduced = isinstance(draft.params, reduced.Reduced)
-  model_config = reduced.untied(draft.config) if is_reduced else draft.config
-  student = functional.forward(
-    model_config, dtype, None if is_reduced else size, remat=config.remat
-  )
-  loss_fn = distill.build(
-    student,
-    teacher,
-    distill.losses_at(**config.strengths)[config.loss],
-    config.temperature,
-    draft.params.ids if is_reduced else None,
-  )
+  pair = student.pair(config, target, draft)
+  loss = distill.losses_at(**config.strengths)[config.loss]
+  loss_fn = pair.loss(loss, config.temperature)
   decode_dtype, stops = setup.dtype_of(config.dtype), target.stop_tokens
   authors = sources.authors(
     workdir / sources.ROLLOUTS,
@@ -144,14 +128,13 @@ def run(config, workdir):
     on_policy.run,
   )
   rows = training.windows(texts.held_out, config.text.row_tokens)
-  describe = overlap.of_reduced if is_reduced else overlap.of_model
   with console.status('overlap on held-out documents'):
     found = overlap.by_row(
       {
-        'before': describe(student, draft.params),
-        'after': describe(student, trained.params),
+        'before': pair.overlap(draft.params),
+        'after': pair.overlap(trained.params),
       },
-      teacher,
+      pair.teacher,
       target.params,
       rows,
       config.fit.batch_size,
@@ -167,29 +150,3 @@ def run(config, workdir):
     console.print(f'overlap {name}: {value:.3f} ({low:.3f} to {high:.3f})')
   console.print(f'orbax:{workdir / training.MODEL}')
   return summary
-
-
-def initial(config, target, texts):
-  """The draft before the first step, as a Checkpoint."""
-  if config.draft:
-    draft = target
-    if config.draft != config.target:
-      draft = load.load(config.draft)
-      setup.check_vocabulary(target, draft)
-    if config.draft_layers:
-      params, smaller = reduced.cut_layers(
-        draft.params, draft.config, config.draft_layers
-      )
-      draft = draft._replace(params=params, config=smaller)
-  else:
-    draft = training.fresh(
-      config.size, texts, config.seed, target.config.max_length
-    )
-  if not config.head_tokens:
-    return draft
-  size = min(texts.tokenizer.size, draft.config.vocab_size)
-  counts = np.bincount(texts.train.tokens.ravel(), minlength=size)
-  ids = reduced.frequent(counts, config.head_tokens, draft.stop_tokens)
-  return draft._replace(
-    params=reduced.cut_head(draft.params, draft.config, ids)
-  )

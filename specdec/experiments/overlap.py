@@ -54,6 +54,15 @@ def of_reduced(forward, params) -> Draft:
   return Draft(overlap, params)
 
 
+def of_head(ids) -> Draft:
+  """The mass of p on some tokens: no draft that says only these has more.
+
+  Args:
+    ids: int32 [n].
+  """
+  return Draft(lambda ids, tokens, p: p[..., ids].sum(-1), ids)
+
+
 def of_table(table) -> Draft:
   """A draft that is a drafters.table.Table of counts."""
 

@@ -207,7 +207,17 @@ def windows(documents, length):
 
 
 def fresh(sizes, texts, seed, max_length):
-  """A model that knows nothing yet, of the texts' vocabulary."""
+  """A model that knows nothing yet.
+
+  Args:
+    sizes: SizeConfig.
+    texts: Texts, or a Checkpoint, whose `tokenizer` it shares.
+    seed: of its weights.
+    max_length: tokens of its context.
+
+  Returns:
+    Checkpoint.
+  """
   config = sizes.model(texts.tokenizer.size, max_length)
   params = functional.init(config, jax.random.key(seed))
   return Checkpoint(
