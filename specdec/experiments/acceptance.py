@@ -109,6 +109,29 @@ def run(config, workdir):
   context = min(d.target.max_length for d in decodings.values())
   setup.check_lengths(ids, config.max_new_tokens, context)
   workdir, rows = metrics.resume(workdir, dataclasses.asdict(config))
+  summary = compare(config, workdir, rows, target, decodings, ids, console)
+  metrics.summarize(workdir, summary)
+  plot.draw(workdir)
+  summary_lib.report(console, summary)
+  console.print(f'\n{workdir / "summary.json"}')
+  return summary
+
+
+def compare(config, workdir, rows, target, decodings, ids, console):
+  """Measures what is left to measure, and summarises all.
+
+  Args:
+    config: Config.
+    workdir: pathlib.Path.
+    rows: of metrics.jsonl that are there already; the others are appended.
+    target: setup.Target.
+    decodings: {drafts.Draft: setup.Decoding}.
+    ids: prompts, lists of token ids.
+    console: of the progress bars.
+
+  Returns:
+    What summary.json holds, see acceptance_summary.summarize.
+  """
   baseline = autoregressive.build(target.model)
   samples = {
     temperature: collect(
@@ -130,12 +153,7 @@ def run(config, workdir):
         metrics.append(workdir, row)
         rows.append(row)
         bar.console.print(summary_lib.line(row))
-  summary = summary_lib.summarize(dataclasses.asdict(config), rows)
-  metrics.summarize(workdir, summary)
-  plot.draw(workdir)
-  summary_lib.report(console, summary)
-  console.print(f'\n{workdir / "summary.json"}')
-  return summary
+  return summary_lib.summarize(dataclasses.asdict(config), rows)
 
 
 def collect(config, workdir, target, baseline, ids, temperature, console):
@@ -204,7 +222,10 @@ def measure(config, draft, decoding, baseline, ids, samples):
       for batch in batches
     ]
     counters = jax.tree.map(lambda *parts: np.concatenate(parts), *counted)
-    speeds = _speeds(*clocks, batches[: config.timed_batches])
+    # Evenly over all: the prompts of a file lie together.
+    num = min(config.timed_batches, len(batches))
+    chosen = [batches[i * len(batches) // num] for i in range(num)]
+    speeds = _speeds(*clocks, chosen)
     by_prompt = {name: getattr(counters, name) for name in _COUNTERS}
     by_prompt |= read(decoding.weights, replies, params, max_len)
     yield {
