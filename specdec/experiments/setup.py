@@ -164,7 +164,7 @@ def load_target(config: DecodeConfig) -> Target:
   """
   checkpoint = load.load(config.target, dtype_of(config.dtype))
   size = min(vocabulary_of(checkpoint).size, checkpoint.config.vocab_size)
-  return Target(checkpoint, *model_of(checkpoint, size, config.batch_size))
+  return Target(checkpoint, *model_of(checkpoint, size))
 
 
 def load_decoding(config: DecodeConfig, target: Target | None = None):
@@ -172,8 +172,8 @@ def load_decoding(config: DecodeConfig, target: Target | None = None):
 
   Args:
     config: DecodeConfig.
-    target: what `load_target` made of a config with the same target, dtype
-      and batch size; None reads it.
+    target: what `load_target` made of a config with the same target and dtype;
+      None reads it.
 
   Returns:
     Decoding.
@@ -193,9 +193,9 @@ def load_decoding(config: DecodeConfig, target: Target | None = None):
     if config.draft != config.target or config.draft_layers:
       found = _read_draft(config, checkpoint)
       size = min(model.vocab_size, found.config.vocab_size)
-      draft, draft_params = model_of(found, size, config.batch_size)
+      draft, draft_params = model_of(found, size)
       if size < model.vocab_size:
-        model, params = model_of(checkpoint, size, config.batch_size)
+        model, params = model_of(checkpoint, size)
     context = min(model.max_length, draft.max_length)
     model = model._replace(max_length=context)
   return Decoding(
@@ -253,30 +253,25 @@ def check_lengths(ids, max_new_tokens, context):
       )
 
 
-def model_of(checkpoint, vocab_size, batch_size) -> tuple[Model, Any]:
+def model_of(checkpoint, vocab_size) -> tuple[Model, Any]:
   """A checkpoint as a model and its params, laid out for this machine.
 
   Args:
     checkpoint: see models.load.
     vocab_size: real ids.
-    batch_size: sequences decoded together.
   """
-  # A second copy of the weights for few rows pays on CPU alone.
-  rows = jax.default_backend() == 'cpu' and batch_size == 1
-  params = checkpoint.params
-  if rows:
-    params = _on_weights(functional.with_row_kernels, params)
-  kind = reduced if isinstance(params, reduced.Reduced) else functional
+  params, config = checkpoint.params, checkpoint.config
   dtype = jax.tree.leaves(params)[0].dtype
-  model = kind.build(checkpoint.config, dtype, vocab_size, row_kernels=rows)
+  is_reduced = isinstance(params, reduced.Reduced)
+  on_cpu = jax.default_backend() == 'cpu'
+  if on_cpu and is_reduced:
+    weights = functional.unstack(reduced.untied(config), params.weights)
+    params = params._replace(weights=weights)
+  elif on_cpu:
+    params = functional.unstack(config, params)
+  kind = reduced if is_reduced else functional
+  model = kind.build(config, dtype, vocab_size, unstacked=on_cpu)
   return model, params
-
-
-def _on_weights(change, params):
-  """Changes a transformer's params, those with a reduced head too."""
-  if isinstance(params, reduced.Reduced):
-    return params._replace(weights=change(params.weights))
-  return change(params)
 
 
 def _read_draft(config, target):
@@ -290,8 +285,9 @@ def _read_draft(config, target):
   params = draft.params
   whole = params.weights if isinstance(params, reduced.Reduced) else params
   whole, smaller = reduced.cut_layers(whole, draft.config, config.draft_layers)
-  params = _on_weights(lambda _: whole, params)
-  return draft._replace(params=params, config=smaller)
+  if isinstance(params, reduced.Reduced):
+    whole = params._replace(weights=whole)
+  return draft._replace(params=whole, config=smaller)
 
 
 def check_vocabulary(target, draft):

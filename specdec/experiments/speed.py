@@ -96,22 +96,21 @@ def run(config, workdir):
 def _functions(config, checkpoint):
   """Everything that is timed, by name; each runs `steps` model calls."""
   vocab_size = checkpoint.config.vocab_size
-  one = setup.model_of(checkpoint, vocab_size, 1)
-  many = setup.model_of(checkpoint, vocab_size, config.batch_size)
+  both = setup.model_of(checkpoint, vocab_size)
   short, long = config.rows
   read = jax.jit(lambda tree: [jnp.sum(leaf) for leaf in jax.tree.leaves(tree)])
   functions = {'read': lambda: read(checkpoint.params)}
   for feed in config.feeds:
-    functions[f'forward {feed}'] = _forwards(config, *one, (feed,), short)
-  functions['step'] = _steps(config, *one, 1, short)
-  functions['step, long buffer'] = _steps(config, *one, 1, long)
-  functions['step, batch'] = _steps(config, *many, config.batch_size, short)
+    functions[f'forward {feed}'] = _forwards(config, *both, (feed,), short)
+  functions['step'] = _steps(config, *both, 1, short)
+  functions['step, long buffer'] = _steps(config, *both, 1, long)
+  functions['step, batch'] = _steps(config, *both, config.batch_size, short)
   # A model that drafts for itself: its first draft feeds two tokens, the next
   # ones one each, and the verification all.
   feeds = (2, *(1,) * (config.gamma - 1), config.gamma + 1)
-  functions['round, forwards'] = _forwards(config, *one, feeds, short)
+  functions['round, forwards'] = _forwards(config, *both, feeds, short)
   for name, fields in SAMPLINGS.items():
-    functions[f'round, {name}'] = _rounds(config, *one, fields, short)
+    functions[f'round, {name}'] = _rounds(config, *both, fields, short)
   return functions
 
 
