@@ -57,10 +57,12 @@ def forwards(models, calls, place, rows):
 
     return jax.lax.fori_loop(0, place.steps, step, carry)
 
-  length = jnp.full(place.batch, place.length, jnp.int32)
   room = rows + max(call.tokens for call in calls)
   caches = tuple(
-    model.init_cache(place.batch, room)._replace(length=length)
+    # A length of its own for each: what is donated must not be shared.
+    model.init_cache(place.batch, room)._replace(
+      length=jnp.full(place.batch, place.length, jnp.int32)
+    )
     for model, _ in models
   )
   return again(loop, [params for _, params in models], (caches, jnp.int32(0)))

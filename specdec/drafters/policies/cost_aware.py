@@ -28,8 +28,10 @@ from specdec import theory
 from specdec.base import UsageError
 from specdec.drafters.policies.policy import Policy, never_after, never_before
 
-# Of the evidence, in a round that drafted: the last 1 / (1 - FADE) count.
-FADE = 0.98
+# What is left of the evidence of a position after a round that drafted: where
+# it was tried the last 1 / (1 - FADE) trials count; where it was not it fades
+# more slowly, since trying a draft that was never accepted costs time.
+FADE, UNTRIED = 0.96, 0.99
 # Trials that the estimate of a position is worth as prior of the next one.
 CHAIN = 6.0
 # Defaults of `build`.
@@ -111,9 +113,10 @@ def build(gamma, costs, explore=EXPLORE, forgiven=FORGIVEN) -> Policy:
 
   def update(evidence, drafted, accepted):
     idle, drew = limit(evidence) == 0, drafted > 0
-    # A round that might have drafted, and found nothing, teaches nothing.
-    fade = jnp.where(drew, FADE, jnp.where(idle, prior.fade, 1.0))[:, None]
     seen = (slots < drafted[:, None]) & (slots <= accepted[:, None])
+    # A round that might have drafted, and found nothing, teaches nothing.
+    fade = jnp.where(idle, prior.fade, 1.0)[:, None]
+    fade = jnp.where(drew[:, None], jnp.where(seen, FADE, UNTRIED), fade)
     grown = jnp.minimum(2 * evidence.reach, gamma)
     all_kept = drew & (accepted >= evidence.reach)
     return Evidence(
