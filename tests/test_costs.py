@@ -141,9 +141,11 @@ def test_a_config_measures_for_the_policy_that_asks_for_it(monkeypatch):
   drafting.policy_of(config, chain, None, weights)
   assert not asked
   config = dataclasses.replace(config, policy='cost_aware')
-  policy = drafting.policy_of(config, chain, None, weights)
+  short = chain._replace(max_length=64)
+  policy = drafting.policy_of(config, short, None, weights)
   place, feeds = asked[0][3], asked[0][-1]
   assert place.batch == 2
+  assert place.length == 64 - 4 * 3  # what four rounds leave of the context
   assert list(feeds) == [1, 2, 3]
   assert policy.pauses
   assert_allclose(policy.limit(policy.init(2)), 1)

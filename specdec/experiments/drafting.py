@@ -109,7 +109,8 @@ def measure_costs(config, target, draft, weights, place=COSTS_AT, feeds=None):
     target: Model.
     draft: Model, or None.
     weights: Weights of both.
-    place: calls.Place; its batch is the config's.
+    place: calls.Place; its batch is the config's, and its length no more than
+      what the models have room for.
     feeds: tokens a row of the timed target calls; None is those that a decoder
       is compiled for.
 
@@ -120,11 +121,13 @@ def measure_costs(config, target, draft, weights, place=COSTS_AT, feeds=None):
   # in another way costs the same.
   config = dataclasses.replace(config, rule='token')
   drafter = drafter_of(config, draft, target.vocab_size)
+  room = target.max_length - place.steps * (config.gamma + 1)
+  length = max(min(place.length, room), 1)
   return costs_lib.measure(
     (target, weights.target),
     (draft, weights.draft),
     drafter,
-    place._replace(batch=config.batch_size),
+    place._replace(batch=config.batch_size, length=length),
     COSTS_REPEATS,
     _weights_bytes(weights.target),
     feeds or speculative.feed_lengths(config.gamma),
