@@ -22,7 +22,14 @@ from specdec.base import UsageError, Weights
 from specdec.data import prompts as prompts_lib
 from specdec.decode import autoregressive, speculative, stats
 from specdec.experiments import acceptance_summary as summary_lib
-from specdec.experiments import checks, drafts, forecast, setup, timed
+from specdec.experiments import (
+  checks,
+  drafting,
+  drafts,
+  forecast,
+  setup,
+  timed,
+)
 from specdec.plots import acceptance as plot
 from specdec.train import overlap, rollouts
 from specdec.verify import token
@@ -220,7 +227,7 @@ def reader(config, draft, decoding):
   """A function that reads replies; see forecast.reader."""
   vocab_size = decoding.target.vocab_size
   if decoding.draft is None:
-    one = setup.drafter_of(config.decode(draft, gamma=1), None, vocab_size)
+    one = drafting.drafter_of(config.decode(draft, gamma=1), None, vocab_size)
     draft_reader = overlap.of_drafter(one, vocab_size)
   else:
     draft_reader = overlap.of_model(decoding.draft)

@@ -17,7 +17,13 @@ from rich import progress
 from rich import table as rich_table
 
 from specdec import metrics
-from specdec.drafters import stopping
+from specdec.drafters.policies import (
+  confidence,
+  cost_aware,
+  entropy,
+  fixed,
+  heuristic,
+)
 from specdec.experiments import checks, proofs
 from specdec.verify import RULES, controls, lossy_rules
 from specdec.verify.multi import MULTI_RULES
@@ -31,6 +37,15 @@ CONTROLS = {
 }
 # Their law is right, their draws are not.
 SAMPLED_CONTROLS = {'draft noise again': controls.REUSE_NOISE}
+# What a policy that learns from round to round is asked for.
+LEARNING_GAMMA = proofs.LOOP_GAMMA
+LEARNING = {
+  'heuristic': heuristic.build(LEARNING_GAMMA),
+  # Costs under which a few rounds make it draft more, or not at all.
+  'cost_aware': cost_aware.build(
+    LEARNING_GAMMA, cost_aware.Costs((4.0, 5.0, 6.0, 7.0), 1.0, 0.0, 0.0)
+  ),
+}
 LOOP_CONTROLS = {
   'correct from p': controls.CORRECT_FROM_P,
   'block, noise by position': controls.BLOCK_BY_POSITION,
@@ -74,13 +89,14 @@ class Config:
 
   def policies(self):
     """Early stops of a draft, by name."""
+    gamma = max(self.gammas)
     threshold, scale, bound = (
       self.stopping[name] for name in ('threshold', 'scale', 'bound')
     )
     return {
-      'fixed': stopping.fixed(),
-      'confidence': stopping.confidence(threshold),
-      'entropy': stopping.entropy(scale, bound),
+      'fixed': fixed.build(gamma),
+      'confidence': confidence.build(gamma, threshold),
+      'entropy': entropy.build(gamma, scale, bound),
     }
 
 
@@ -152,6 +168,16 @@ def all_checks(config):
       names,
       functools.partial(proofs.enumerate_rule, policy=policy, groups=groups),
     )
+  for policy_name, policy in LEARNING.items():
+    names = {
+      f'{name}, {policy_name}, all rounds': rule for name, rule in RULES.items()
+    }
+    yield from each(
+      'exact',
+      'lossless',
+      names,
+      functools.partial(proofs.enumerate_texts, policy=policy, config=config),
+    )
   # What need not be exact is shown on one set of pairs of the largest V.
   few = list(
     proofs.draw_groups(
@@ -180,6 +206,11 @@ def all_checks(config):
   if config.texts:
     loop = functools.partial(proofs.loop_rule, config=config)
     yield from each('loop', 'lossless', RULES, loop)
+    for name, policy in LEARNING.items():
+      learning = functools.partial(loop, policy=policy)
+      yield from each(
+        'loop', 'lossless', {f'token, {name}': RULES['token']}, learning
+      )
     yield from each('loop', 'control', LOOP_CONTROLS, loop)
 
 

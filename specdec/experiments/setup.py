@@ -11,18 +11,14 @@ import jax.numpy as jnp
 
 from specdec import sampling
 from specdec.base import Drafter, Model, UsageError, Weights
-from specdec.drafters import model as model_drafter
-from specdec.drafters import ngram, stopping, table
-from specdec.experiments import checks
+from specdec.drafters import ngram
+from specdec.drafters.policies import cost_aware
+from specdec.experiments import checks, drafting
 from specdec.models import functional, load, reduced, tokenizer
 from specdec.models.weights import Checkpoint
 from specdec.train import rollouts
 from specdec.verify import RULES, lossy_rules
 
-# Drafters that are counted, and how.
-TABLES = {'unigram': table.unigram, 'bigram': table.bigram}
-DRAFTERS = ('ngram', 'model', *TABLES)
-POLICIES = ('fixed', 'confidence', 'entropy')
 DTYPES = ('auto', 'float32', 'bfloat16')
 
 
@@ -32,17 +28,20 @@ class DecodeConfig:
 
   Attributes:
     target: name of the target model.
-    drafter: one of DRAFTERS.
+    drafter: one of drafting.DRAFTERS.
     draft: name of the draft model, for the drafter `model`; the folder of
       rollouts that are counted, for `unigram` and `bigram`.
     draft_layers: layers of that model which the draft keeps; () is all.
     max_match: longest suffix that the drafter `ngram` looks up, in tokens.
     min_match: shortest one.
     gamma: most drafts of a round, 0 is autoregressive.
-    policy: when a draft of the drafter `model` stops early.
+    policy: how many drafts a round has, see drafters/policies; `cost_aware`
+      measures this machine when the models are read.
     threshold: of the policy `confidence`.
     scale: of the policy `entropy`.
     bound: of the policy `entropy`.
+    explore: of the policy `cost_aware`.
+    forgiven: of the policy `cost_aware`.
     rule: name of the verification rule.
     lossy: strengths of the lossy rules, see verify.lossy_rules.
     temperature: 0 is greedy.
@@ -64,6 +63,8 @@ class DecodeConfig:
   threshold: float = 0.3
   scale: float = 0.3
   bound: float = 0.5
+  explore: float = cost_aware.EXPLORE
+  forgiven: float = cost_aware.FORGIVEN
   rule: str = 'token'
   lossy: dict = dataclasses.field(default_factory=dict)
   temperature: float = 0.0
@@ -74,36 +75,28 @@ class DecodeConfig:
   batch_size: int = 1
 
   def __post_init__(self):
-    checks.one_of('drafter', self.drafter, DRAFTERS)
-    checks.one_of('stopping.policy', self.policy, POLICIES)
+    checks.one_of('drafter', self.drafter, drafting.DRAFTERS)
+    checks.one_of('stopping.policy', self.policy, drafting.POLICIES)
     checks.one_of('rule', self.rule, self.rules)
     checks.one_of('dtype', self.dtype, DTYPES)
     checks.at_least('gamma', self.gamma, 0)
     checks.at_least('batch_size', self.batch_size, 1)
     if self.drafter == 'model' and not self.draft:
       raise UsageError("draft = '': the drafter 'model' needs a model's name")
-    if self.drafter in TABLES and not self.draft:
+    if self.drafter in drafting.TABLES and not self.draft:
       raise UsageError(
         f"draft = '': the drafter {self.drafter!r} counts rollouts; give a"
         ' folder that configs/rollouts.py filled'
       )
     if self.drafter == 'ngram':
       ngram.build(self.gamma, self.max_match, self.min_match)
-    self.stopping()
+    drafting.check_policy(self)
     self.sampling(1)
 
   @property
   def rules(self):
     """Every verification rule, the lossy ones at their strengths."""
     return RULES | lossy_rules(**self.lossy)
-
-  def stopping(self):
-    """The policy of early stops."""
-    if self.policy == 'confidence':
-      return stopping.confidence(self.threshold)
-    if self.policy == 'entropy':
-      return stopping.entropy(self.scale, self.bound)
-    return stopping.fixed()
 
   @property
   def greedy(self):
@@ -184,10 +177,10 @@ def load_decoding(config: DecodeConfig, target: Target | None = None):
   """
   checkpoint, model, params = target or load_target(config)
   draft = draft_params = None
-  if config.drafter in TABLES:
+  if config.drafter in drafting.TABLES:
     rows = rollouts.read(config.draft)
     replies = [row.tokens[row.mask] for row in rows]
-    draft_params = TABLES[config.drafter](replies, model.vocab_size)
+    draft_params = drafting.TABLES[config.drafter](replies, model.vocab_size)
   elif config.drafter == 'model':
     draft, draft_params = model, params
     if config.draft != config.target or config.draft_layers:
@@ -198,33 +191,15 @@ def load_decoding(config: DecodeConfig, target: Target | None = None):
         model, params = model_of(checkpoint, size)
     context = min(model.max_length, draft.max_length)
     model = model._replace(max_length=context)
+  weights = Weights(params, draft_params)
+  policy = drafting.policy_of(config, model, draft, weights)
   return Decoding(
     model,
     draft,
-    drafter_of(config, draft, model.vocab_size),
-    Weights(params, draft_params),
+    drafting.drafter_of(config, draft, model.vocab_size, policy),
+    weights,
     checkpoint.tokenizer,
     tuple(checkpoint.stop_tokens),
-  )
-
-
-def drafter_of(config, draft, vocab_size) -> Drafter:
-  """The drafter of a config.
-
-  Args:
-    config: DecodeConfig.
-    draft: Model, for the drafter `model`.
-    vocab_size: V.
-  """
-  if config.drafter == 'ngram':
-    return ngram.build(config.gamma, config.max_match, config.min_match)
-  if config.drafter in TABLES:
-    return table.build(vocab_size, config.gamma)
-  return model_drafter.build(
-    draft,
-    config.gamma,
-    config.stopping(),
-    config.rules[config.rule].shares_noise,
   )
 
 
