@@ -165,11 +165,3 @@ def test_a_policy_that_cannot_be_is_refused_without_a_model(fields, words):
   with pytest.raises(UsageError) as error:
     setup.DecodeConfig('none', 'ngram', **fields)
   assert words in str(error.value)
-
-
-def test_weights_are_counted_with_their_copies_for_few_rows():
-  params = tiny.params(0)
-  rows = tiny.functional.with_row_kernels(params)
-  assert drafting._weights_bytes(rows) == drafting._weights_bytes(params)
-  size = 4 * tiny.functional.num_params(params)
-  assert drafting._weights_bytes(params) == size

@@ -135,9 +135,5 @@ def measure_costs(config, target, draft, weights, place=COSTS_AT, feeds=None):
 
 
 def _weights_bytes(params):
-  """Bytes of a model's weights; the copies for few rows do not count."""
-  return sum(
-    leaf.nbytes
-    for path, leaf in jax.tree.leaves_with_path(params)
-    if 'row_kernel' not in jax.tree_util.keystr(path)
-  )
+  """Bytes of a model's weights."""
+  return sum(leaf.nbytes for leaf in jax.tree.leaves(params))
