@@ -34,8 +34,8 @@ def build(gamma, max_match=5, min_match=3, policy=None):
     raise UsageError(f'gamma = {gamma}: it must be at least 0')
   if not 1 <= min_match <= max_match:
     raise UsageError(
-      f'draft.min_match = {min_match}: it must be in'
-      f' 1..draft.max_match = {max_match}'
+      f'ngram.min_match = {min_match}: it must be in'
+      f' 1..ngram.max_match = {max_match}'
     )
 
   policy = fixed.build(gamma) if policy is None else policy

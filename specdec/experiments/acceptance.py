@@ -115,7 +115,9 @@ def run(config, workdir):
   ids = [prompts_lib.encode(target.checkpoint.tokenizer, p) for p in asked]
   context = min(d.target.max_length for d in decodings.values())
   setup.check_lengths(ids, config.max_new_tokens, context)
-  workdir, rows = metrics.resume(workdir, dataclasses.asdict(config))
+  # The file behind a name may change between two runs.
+  digest = {'prompts_digest': prompts_lib.digest(ids)}
+  workdir, rows = metrics.resume(workdir, dataclasses.asdict(config) | digest)
   baseline = autoregressive.build(target.model)
   samples = {
     temperature: collect(

@@ -38,6 +38,7 @@ CONTROLS = {
 # Their law is right, their draws are not.
 SAMPLED_CONTROLS = {'draft noise again': controls.REUSE_NOISE}
 # What a policy that learns from round to round is asked for.
+REFUTED = 1  # exit code when a check is not as expected
 LEARNING_GAMMA = proofs.LOOP_GAMMA
 LEARNING = {
   'heuristic': heuristic.build(LEARNING_GAMMA),
@@ -73,7 +74,12 @@ class Config:
       checks.require('vocabs', vocab, 2 <= vocab <= 5, 'in 2..5')
     for gamma in self.gammas:
       checks.require('gammas', gamma, 0 <= gamma <= 4, 'in 0..4')
+    checks.require('vocabs', self.vocabs, len(self.vocabs) > 0, 'not empty')
+    checks.require(
+      'gammas', self.gammas, any(self.gammas), 'one at least above 0'
+    )
     checks.at_least('repeats', self.repeats, 1)
+    checks.at_least('seed', self.seed, 0)
     checks.at_least('rounds', self.rounds, 0)
     rows = proofs.LOOP_ROWS
     checks.require(
@@ -121,6 +127,7 @@ def run(config, workdir):
 
   Raises:
     UsageError: a field is out of its range.
+    SystemExit: a check is not as expected.
   """
   fields = config.to_dict()
   fields.pop('experiment')
@@ -147,6 +154,8 @@ def run(config, workdir):
   summary = summarize(rows)
   metrics.summarize(workdir, summary)
   report(console, rows, summary)
+  if summary['as_expected'] < summary['checks']:
+    raise SystemExit(REFUTED)
   return summary
 
 

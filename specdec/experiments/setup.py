@@ -83,6 +83,11 @@ class DecodeConfig:
     checks.at_least('batch_size', self.batch_size, 1)
     if self.drafter == 'model' and not self.draft:
       raise UsageError("draft = '': the drafter 'model' needs a model's name")
+    if self.drafter != 'model' and self.draft_layers:
+      raise UsageError(
+        f'draft_layers = {self.draft_layers}: the drafter {self.drafter!r} has'
+        " no layers; give drafter = 'model'"
+      )
     if self.drafter in drafting.TABLES and not self.draft:
       raise UsageError(
         f"draft = '': the drafter {self.drafter!r} counts rollouts; give a"

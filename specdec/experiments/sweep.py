@@ -97,7 +97,7 @@ def efficiencies(counters):
     counters: Counters of N rows.
 
   Returns:
-    ([N], [N]). A stop or a budget may cut a row's last round; that is no merit
-    or fault of the draft, and is not counted.
+    ([N], [N]). Drafts that a stop or the budget cut off count as accepted;
+    the last rounds before the budget draft less, whatever the draft.
   """
   return counters.rounds + counters.accepted, counters.rounds

@@ -100,7 +100,7 @@ def cut_layers(params, config, layers):
   layers = tuple(layers)
   if not layers or not all(0 <= i < config.num_layers for i in layers):
     raise UsageError(
-      f'draft.layers = {layers}: give some of 0..{config.num_layers - 1}'
+      f'draft_layers = {layers}: give some of 0..{config.num_layers - 1}'
     )
   at = np.array(layers)
   blocks = jax.tree.map(lambda leaf: leaf[at], params['blocks'])
