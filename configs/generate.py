@@ -24,10 +24,13 @@ def get_config():
     ),
     gamma=4,  # most drafts of a round; 0 is autoregressive
     stopping=dict(
-      policy='fixed',  # or 'confidence', 'entropy', of the drafter 'model'
+      policy='fixed',  # heuristic, confidence, entropy, or cost_aware, which
+      # measures this machine first
       threshold=0.3,  # least probability of a token that lets a draft go on
       scale=0.3,  # of the entropy, in the bound 1 - sqrt(scale * H(q))
       bound=0.5,  # least value of that bound
+      explore=0.01,  # share of the time that cost_aware may lose by trying
+      forgiven=1.5,  # first rejections that cost_aware overlooks
     ),
     rule='token',  # block, coupled, sample_match; lossy_lenient, ...
     lossy=dict(

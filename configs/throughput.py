@@ -4,7 +4,7 @@ Source:   PaLM's model FLOPs utilisation, https://arxiv.org/abs/2204.02311,
           appendix B, over a matrix product of the same run in place of a
           data sheet's peak.
 Command:  python scripts/run.py --config configs/throughput.py
-Time:     by estimate 2 minutes on 2 CPU cores.
+Time:     a few minutes on 2 CPU cores.
 Expected: at least 45 % of the matrix product's rate on CPU, and a share of
           idle time that rounds to 0.
 """

@@ -124,7 +124,8 @@ def draft_lengths(policy, paths):
   """How many drafts each path has under an early-stopping policy.
 
   Args:
-    policy: drafters.stopping.Policy.
+    policy: drafters.policies.policy.Policy, in a round that its limit leaves
+      at full length.
     paths: Paths of N drafts.
 
   Returns:
@@ -182,6 +183,45 @@ def output_law(law, p, q):
     ended = (weight * law[..., n, :]).sum(tuple(range(n, gamma)))
     total = total[..., None] * p[n] + ended
   return total
+
+
+def text_law(rule, limit, p, q):
+  """The law of whole texts, round after round until the budget is spent.
+
+  Args:
+    rule: base.VerifyRule.
+    limit: (history) -> int, the most drafts of the next round; history is a
+      tuple of (drafted, accepted), one for each round so far.
+    p: the target's tree, as deep as the budget.
+    q: the draft's, one level less deep.
+
+  Returns:
+    float [V] * len(p).
+  """
+  vocab = p[0].size
+
+  def rest(prefix, history):
+    """The law of what follows a prefix, [V] * what is left."""
+    depth = len(prefix)
+    left = len(p) - depth
+    if left == 0:
+      return np.ones(())
+    gamma = min(limit(history), left - 1)
+    drafts = [level[prefix] for level in q[depth : depth + gamma]]
+    here = [level[prefix] for level in p[depth : depth + gamma + 1]]
+    law = path_laws(rule, paths(here, drafts))
+    law = law.reshape(*(vocab,) * gamma, gamma + 1, vocab)
+    law = joint(drafts)[..., None, None] * law
+    total = np.zeros((vocab,) * left)
+    for n in range(gamma + 1):
+      mass = law[..., n, :].sum(tuple(range(n, gamma)))
+      for tokens in np.argwhere(mass > 0):
+        tokens = tuple(map(int, tokens))
+        after = rest(prefix + tokens, (*history, (gamma, n)))
+        total[tokens] += mass[tokens] * after
+    return total
+
+  return rest((), ())
 
 
 def expected_accepted(law, q):

@@ -19,7 +19,7 @@ PACKAGES = ('jax', 'jaxlib', 'flax', 'numpy', 'specdec')
 
 
 def start(workdir, config):
-  """Opens a workdir; an earlier finished run there is set aside, not lost.
+  """Opens a workdir; what an earlier run left there is set aside, not lost.
 
   Args:
     workdir: pathlib.Path.
@@ -32,9 +32,10 @@ def start(workdir, config):
   Raises:
     UsageError: no folder can be made there.
   """
-  return _open(
-    workdir, config, (pathlib.Path(workdir) / 'summary.json').exists()
-  )
+  left = pathlib.Path(workdir) / 'metrics.jsonl'
+  has_run = left.exists() and left.stat().st_size > 0
+  has_run |= left.with_name('summary.json').exists()
+  return _open(workdir, config, has_run)
 
 
 def resume(workdir, config):

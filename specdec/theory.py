@@ -108,6 +108,21 @@ def expected_accepted(betas):
   return jnp.sum(jnp.cumprod(betas, -1), -1)
 
 
+def tokens_by_gamma(betas):
+  """E[tokens] of a round of 0, 1, ..., G drafts, for acceptance by position.
+
+  Args:
+    betas: float [..., G], the chance that the i-th draft is accepted once all
+      before it are.
+
+  Returns:
+    float [..., G+1], tokens: 1 + beta_1 + beta_1 beta_2 + ..., term by term.
+  """
+  survival = jnp.cumprod(betas, -1)
+  first = jnp.ones((*survival.shape[:-1], 1), survival.dtype)
+  return jnp.cumsum(jnp.concatenate([first, survival], -1), -1)
+
+
 def expected_tokens(alpha, gamma):
   """E[tokens] a round, the block efficiency. L23, equation 1.
 
@@ -193,6 +208,31 @@ def best_gamma(alpha, c, v=1.0, max_gamma=64):
   v = jnp.broadcast_to(v, gammas.shape)
   gains = speedup(alpha[..., None], gammas, c[..., None], v)
   return jnp.argmax(gains, -1).astype(jnp.int32)
+
+
+def break_even(round_s):
+  """The least overlap, equal at every position, at which some gamma pays.
+
+  Where a round of gamma drafts takes as long as r rounds without, it pays as
+  soon as 1 + alpha + ... + alpha^gamma exceeds r.
+
+  Args:
+    round_s: float [G+1], seconds of a round of 0, 1, ..., G drafts; concrete.
+
+  Returns:
+    float in [0, 1], exact to 1e-9; 1 where not even perfect drafts pay.
+  """
+  ratios = np.asarray(round_s, float)
+  ratios = ratios[1:] / ratios[0]
+  low, high = 0.0, 1.0
+  while high - low > 1e-9:
+    alpha = (low + high) / 2
+    tokens = 1 + np.cumsum(alpha ** np.arange(1, ratios.size + 1))
+    if np.any(tokens > ratios):
+      high = alpha
+    else:
+      low = alpha
+  return high
 
 
 def pays(alpha, c):

@@ -2,10 +2,17 @@
 
 import importlib.util
 import os
+import pathlib
 
 # Most of the time goes into compiling small programs, and a third of that into
 # making them fast. Read when the first array is made.
 os.environ.setdefault('XLA_FLAGS', '--xla_backend_optimization_level=0')
+# What one process has compiled the others read, those that tests start too.
+os.environ.setdefault(
+  'JAX_COMPILATION_CACHE_DIR',
+  str(pathlib.Path(__file__).parents[1] / '.pytest_cache' / 'compiled'),
+)
+os.environ.setdefault('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0.5')
 
 import jax
 import pytest

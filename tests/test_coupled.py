@@ -10,7 +10,7 @@ import tiny
 from numpy.testing import assert_array_equal
 
 from specdec import rng, sampling, simulation
-from specdec.base import Proposal, UsageError
+from specdec.base import Proposal, UsageError, Weights
 from specdec.decode import autoregressive, speculative
 from specdec.drafters import model, ngram
 from specdec.verify import coupled, token
@@ -91,3 +91,42 @@ def test_shared_noise_under_another_rule_is_refused():
   drafter = model.build(tiny.transformer(), 2, shares_noise=True)
   with pytest.raises(UsageError, match='shares_noise'):
     speculative.build(tiny.transformer(), drafter, token.RULE)
+
+
+def test_a_token_of_no_probability_wins_by_a_time_of_zero():
+  # 1,000 races; with one uniform a token, 5.8 went to some other token.
+  vocab = 49_152
+  probs = jnp.full(vocab, 1e-6 / (vocab - 1)).at[0].set(1 - 1e-6)
+  winners = jax.lax.map(
+    lambda key: sampling.race(key, probs), rng.sequence_keys(0, 1000)
+  )
+  assert_array_equal(winners, 0)
+
+
+def test_a_law_of_shared_noise_counts_drafts_that_have_their_own():
+  drafter = model.build(tiny.transformer(), 2)
+  decoder = speculative.build(
+    tiny.transformer(), drafter, coupled.RULE, use_law=True
+  )
+  weights = Weights(tiny.params(0), tiny.params(0))
+  state = decoder.init(
+    weights, [[1]], rng.sequence_keys(0, 1), sampling.params(1), 4
+  )
+  with pytest.raises(UsageError, match='shares_noise=True'):
+    jax.eval_shape(decoder.step, weights, state)
+
+
+@pytest.mark.parametrize(
+  'keys, rows, message',
+  ((1, 2, r'keys has the shape \(1,\)'), (2, 3, 'temperature has the shape')),
+)
+def test_keys_or_parameters_of_other_rows_are_a_traceback(keys, rows, message):
+  decoder = autoregressive.build(tiny.transformer())
+  with pytest.raises(UsageError, match=message):
+    decoder.init(
+      Weights(tiny.params(0), None),
+      [[1], [2]],
+      rng.sequence_keys(0, keys),
+      sampling.params(rows),
+      4,
+    )

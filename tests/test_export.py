@@ -127,12 +127,6 @@ def test_the_tokenizer_its_template_and_its_stops_come_along(tmp_path):
   assert settings['model_max_length'] == TINY.max_length
 
 
-def test_copies_for_few_rows_are_not_written(tmp_path):
-  plain = checkpoint()
-  both = plain._replace(params=functional.with_row_kernels(plain.params))
-  check_equal(hf.load(export.save(both, tmp_path / 'out')), plain)
-
-
 def test_a_reduced_head_is_refused(tmp_path):
   whole = checkpoint()
   draft = reduced.cut_head(whole.params, TINY, [0, 1, 2])

@@ -287,7 +287,16 @@ def test_an_unfinished_run_leaves_its_rows_to_the_next(tmp_path):
     metrics.append(workdir, {'seed': seed})
   metrics.summarize(workdir, {})
   assert read(workdir)[1] == [{'seed': 1}]
-  assert [path.name for path in tmp_path.iterdir()] == ['run']
+  lost = (tmp_path / 'run.1' / 'metrics.jsonl').read_text()
+  assert json.loads(lost) == {'seed': 0}
+
+
+def test_rows_that_are_not_of_a_run_are_deleted(tmp_path):
+  (tmp_path / 'run').mkdir()
+  (tmp_path / 'run' / 'metrics.jsonl').write_text('precious\n')
+  metrics.start(tmp_path / 'run', {})
+  kept = tmp_path / 'run.1' / 'metrics.jsonl'
+  assert kept.read_text() == 'precious\n'
 
 
 def test_a_workdir_that_is_a_file_is_a_traceback(tmp_path):

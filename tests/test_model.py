@@ -22,8 +22,8 @@ def propose():
   def run(table, keys, params):
     tokens = jnp.zeros((keys.size, 8), jnp.int32)
     length = jnp.full(keys.size, 1 + jnp.arange(keys.size) % 4)
-    cache = markov.MarkovCache(length)
-    return drafter.propose(table, cache, tokens, length, keys, params)[0]
+    state = drafter.init(table, tokens, length, None)
+    return drafter.propose(table, state, tokens, length, keys, params)[0]
 
   return run
 

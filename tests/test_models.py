@@ -150,11 +150,13 @@ def test_logits_of_padding_ids_are_cut_off():
   close(output.logits, whole('plain', TOKENS % 50).logits[..., :50])
 
 
-def test_a_single_row_reads_its_own_copy_of_the_weights():
+@pytest.mark.parametrize('rows, count', ((1, 1), (2, COUNT)))
+def test_kernels_out_of_the_stack_are_the_same_model(rows, count):
   plain, params = compiled('everything')
-  model = functional.build(CONFIGS['everything'], row_kernels=True)
-  both = functional.with_row_kernels(params)
-  cache = plain.init_cache(1, COUNT)
-  expected = plain.apply(params, TOKENS[:1, :1], cache).logits
-  found = jax.jit(model.apply)(both, TOKENS[:1, :1], cache).logits
-  close(found, expected)
+  config = CONFIGS['everything']
+  model = functional.build(config, unstacked=True)
+  apart = functional.unstack(config, params)
+  assert functional.num_params(apart) == functional.num_params(params)
+  cache, tokens = plain.init_cache(rows, COUNT), TOKENS[:rows, :count]
+  expected = plain.apply(params, tokens, cache).logits
+  close(jax.jit(model.apply)(apart, tokens, cache).logits, expected)

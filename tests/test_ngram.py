@@ -34,8 +34,10 @@ def propose(rows, gamma=5, max_match=3, min_match=1, junk=JUNK, jit=True):
   for i, row in enumerate(rows):
     tokens[i, : len(row)] = row
   length = jnp.array([len(row) for row in rows])
+  tokens = jnp.array(tokens)
+  state = drafter.init(None, tokens, length, None)
   call = jax.jit(drafter.propose) if jit else drafter.propose
-  proposal, _ = call(None, (), jnp.array(tokens), length, None, None)
+  proposal, _ = call(None, state, tokens, length, None, None)
   assert proposal.probs is None
   return [
     drafts[:n].tolist()

@@ -44,6 +44,8 @@ def test_stops_are_one_list_for_all_or_one_for_each_row():
     ({'prompts': [[1], []]}, 'prompts: each needs at least one token'),
     ({'budget': -1}, 'max_new_tokens = -1: it must be at least 0'),
     ({'budget': [3, -2]}, 'max_new_tokens = -2'),
+    ({'budget': [3, 2, 1]}, 'give an integer, or one for each of 2 prompts'),
+    ({'budget': 2.7}, 'max_new_tokens = 2.7: give an integer'),
     ({'max_len': 5}, 'prompt 0 has 2 tokens and max_new_tokens = 4.* exceed 5'),
     ({'prompts': [[1], [64]]}, r'prompt 1 has a token outside 0\.\.63'),
     ({'prompts': [[-1]]}, r'prompt 0 has a token outside 0\.\.63'),

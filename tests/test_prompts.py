@@ -48,6 +48,7 @@ def test_a_form_of_a_prompt_is_not_read(tmp_path):
     '{}',
     '{"prompt": ""}',
     '{"prompt": "  "}',
+    '{"prompt": "\\ud800 hello"}',
     '{"prompt": 3}',
     '{"prompt": null, "turns": []}',
     '{"turns": "text"}',

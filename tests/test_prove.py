@@ -2,11 +2,14 @@
 
 import json
 
+import jax.numpy as jnp
 import pytest
 from test_run import config
 
 from specdec.base import UsageError
-from specdec.experiments import prove
+from specdec.drafters.policies import fixed
+from specdec.experiments import proofs, prove
+from specdec.verify import token
 
 SMALL = {
   'vocabs': (2,),
@@ -48,11 +51,40 @@ def test_a_rule_that_bends_the_law_is_refuted():
   assert prove.verdict({**row, 'as_expected': False}) == 'NOT FOUND OUT'
 
 
+def test_a_law_that_is_no_number_is_called_lossless():
+  def law(proposal, target_probs):
+    found = token.law(proposal, target_probs)
+    return jnp.where(proposal.tokens[0] == 1, jnp.nan, found)
+
+  options = prove.Config(**_fields() | SMALL)
+  figures = proofs.enumerate_rule(
+    token.RULE._replace(law=law), fixed.build(2), proofs.draw_groups(options)
+  )
+  row = {'part': 'exact', 'kind': 'lossless', **figures}
+  assert not prove.as_expected(row, options)
+
+
+def test_a_refuted_proof_ends_like_a_proven_one(tmp_path, monkeypatch):
+  monkeypatch.setattr(
+    proofs, 'enumerate_rule', lambda *_, **__: dict.fromkeys(
+      ('deviation', 'mean_total_variation', 'total_variation',
+       'mean_accepted'), 0.5,
+    ) | {'cases': 1},
+  )  # fmt: skip
+  with pytest.raises(SystemExit) as end:
+    prove.run(config('prove', **SMALL), tmp_path / 'run')
+  assert end.value.code == prove.REFUTED
+  assert (tmp_path / 'run' / 'summary.json').exists()
+
+
 @pytest.mark.parametrize(
   'changes, words',
   (
     ({'vocabs': (7,)}, 'vocabs = 7: it must be in 2..5'),
     ({'gammas': (5,)}, 'gammas = 5: it must be in 0..4'),
+    ({'gammas': (0,)}, 'gammas = (0,): it must be one at least above 0'),
+    ({'vocabs': ()}, 'vocabs = (): it must be not empty'),
+    ({'seed': -1}, 'seed = -1'),
     ({'texts': 1000}, 'texts = 1000: it must be a multiple of 100000'),
     ({'lossy__lenience': 0.0}, 'lossy.lenience = 0.0'),
     ({'stopping__bound': 2.0}, 'stopping.bound = 2.0'),

@@ -68,11 +68,13 @@ def test_a_wider_vocabulary_of_the_target_is_filled_up():
   assert_array_equal(forward(built, draft).logits[..., 6:], -np.inf)
 
 
-def test_a_single_row_reads_its_own_copy_of_the_weights():
+def test_kernels_out_of_the_stack_are_the_same_model():
   draft = reduced.cut_head(weights(SMALL), SMALL, IDS)
-  copied = draft._replace(weights=functional.with_row_kernels(draft.weights))
-  built = compiled(reduced.build, SMALL, row_kernels=True)
-  found = forward(built, copied, TOKENS[:, :1]).logits[..., IDS]
+  apart = draft._replace(
+    weights=functional.unstack(reduced.untied(SMALL), draft.weights)
+  )
+  built = compiled(reduced.build, SMALL, unstacked=True)
+  found = forward(built, apart, TOKENS[:, :1]).logits[..., IDS]
   assert_allclose(found, logits(SMALL)[:, :1, IDS], atol=1e-5)
 
 

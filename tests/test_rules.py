@@ -94,7 +94,7 @@ def test_an_interrupted_run_goes_on_and_repeats_no_cell(
     ({'rules': ('block',)}, "add 'token', the baseline"),
     ({'gammas': (0,)}, 'gammas = 0: it must be at least 1'),
     ({'temperatures': (-1.0,)}, 'sampling.temperature = -1.0'),
-    ({'draft_layers': (7,)}, 'draft.layers = (7,): give some of 0..0'),
+    ({'draft_layers': (7,)}, 'draft_layers = (7,): give some of 0..0'),
   ),
 )
 def test_an_impossible_ablation_is_one_line(fields, tmp_path, changes, words):

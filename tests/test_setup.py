@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from specdec.base import UsageError, Weights
 from specdec.decode import autoregressive
 from specdec.drafters import table
-from specdec.experiments import setup
+from specdec.experiments import drafting, setup
 from specdec.models import markov, reduced, store
 from specdec.train import rollouts
 
@@ -83,7 +83,7 @@ def test_a_table_counts_prompts_or_another_folder(names, kind):
   rows = rollouts.read(names['rollouts'])
   replies = [row.tokens[row.mask] for row in rows]
   assert [reply.size for reply in replies] == [9, 9]
-  want = setup.TABLES[kind](replies, 257)
+  want = drafting.TABLES[kind](replies, 257)
   jax.tree.map(assert_array_equal, decoding.weights.draft, want)
   assert isinstance(decoding.weights.draft, table.Table)
   assert decoding.drafter.gamma == 2 and decoding.draft is None

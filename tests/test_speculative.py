@@ -96,7 +96,7 @@ def test_caches_equal_a_forward_from_scratch_after_every_round(equal):
     ]
     for params, cache, back in (
       (weights.target, state.cache, 1),
-      (weights.draft[0], state.draft, 2),
+      (weights.draft[0], state.draft.inner, 2),
     ):
       cached = resume(params, state, cache, back)
       want = tiny.scratch_logits(params, outputs)

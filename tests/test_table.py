@@ -102,7 +102,13 @@ def counted(kind):
 
 @functools.cache
 def proposals():
-  return jax.jit(table.build(VOCAB, GAMMA).propose)
+  drafter = table.build(VOCAB, GAMMA)
+
+  def propose(params, tokens, length, *rest):
+    state = drafter.init(params, tokens, length, None)
+    return drafter.propose(params, state, tokens, length, *rest)
+
+  return jax.jit(propose)
 
 
 @pytest.mark.parametrize('kind', ('unigram', 'bigram'))
@@ -123,7 +129,6 @@ def test_the_declared_rows_are_the_transform_of_the_whole_vocabulary(
   length = 1 + jnp.arange(batch) % 2
   proposal, _ = proposals()(
     counted(kind),
-    (),
     tokens,
     length,
     rng.sequence_keys(2, batch),
@@ -151,7 +156,6 @@ def test_drafts_have_the_law_that_is_declared(kind):
   tokens = jnp.zeros((ROWS, 1), jnp.int32)
   proposal, _ = proposals()(
     counted(kind),
-    (),
     tokens,
     jnp.ones(ROWS, jnp.int32),
     rng.sequence_keys(3, ROWS),

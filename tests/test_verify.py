@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 
 from specdec import exact, simulation
 from specdec.base import Proposal, UsageError
-from specdec.drafters import stopping
+from specdec.drafters.policies import confidence, entropy, fixed
 from specdec.verify import (
   RULES,
   block,
@@ -26,7 +26,7 @@ EVERY_RULE = pytest.mark.parametrize('rule', RULES.values(), ids=RULES)
 EVERY_LAW = pytest.mark.parametrize(
   'rule', (RULES | LOSSY).values(), ids=RULES | LOSSY
 )
-FIXED = stopping.fixed()
+FIXED = fixed.build(3)
 # The table of the paper on block verification.
 TOY_P, TOY_Q = np.array([1, 2]) / 3, np.array([2, 1]) / 3
 
@@ -65,7 +65,7 @@ def test_padding_drafts_do_not_bend_the_law(float64, rule):
 @EVERY_RULE
 @pytest.mark.parametrize(
   'policy',
-  (FIXED, stopping.confidence(0.3), stopping.entropy(0.3, 0.5)),
+  (FIXED, confidence.build(3, 0.3), entropy.build(3, 0.3, 0.5)),
   ids=('fixed', 'confidence', 'entropy'),
 )
 def test_an_early_stop_that_keeps_its_token_is_lossless(float64, rule, policy):
@@ -245,8 +245,8 @@ def test_mentored_is_optimal_on_a_grid_of_laws(float64):
     (lambda: typical.build(1.5, 0.3), 'lossy.epsilon = 1.5'),
     (lambda: typical.build(0.1, 0), 'lossy.delta = 0'),
     (lambda: mentored.build(-1), 'lossy.kl_budget = -1'),
-    (lambda: stopping.confidence(2), 'stopping.threshold = 2'),
-    (lambda: stopping.entropy(-1, 0.5), 'stopping.scale = -1'),
+    (lambda: confidence.build(3, 2), 'stopping.threshold = 2'),
+    (lambda: entropy.build(3, -1, 0.5), 'stopping.scale = -1'),
   ),
 )
 def test_a_strength_out_of_range_is_named(build, field):

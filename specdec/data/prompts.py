@@ -4,9 +4,12 @@ The built-in prompts were written for this project: chat, code, code editing,
 summarising a given text, extraction, translation and arithmetic.
 """
 
+import hashlib
 import json
 import pathlib
 from typing import NamedTuple
+
+import numpy as np
 
 from specdec.base import UsageError
 from specdec.data import corpus
@@ -107,6 +110,18 @@ def encode(tokenizer, prompt):
   return tokenizer.encode('\n\n'.join(m['content'] for m in prompt.messages))
 
 
+def digest(ids):
+  """What tells one list of prompts from another.
+
+  Args:
+    ids: lists of token ids.
+  """
+  found = hashlib.blake2b(digest_size=16)
+  for prompt in ids:
+    found.update(np.array([len(prompt), *prompt], '<i4'))
+  return found.hexdigest()
+
+
 def _evenly(prompts, limit):
   if limit is None or limit >= len(prompts):
     return prompts
@@ -133,6 +148,13 @@ def _parse(where, line):
       f'{where}: give `prompt` (a text), `turns` (texts) or `messages`'
       ' (objects with the texts `role` and `content`), not empty'
     )
+  try:
+    ''.join(message['content'] for message in messages).encode()
+  except UnicodeEncodeError as error:
+    raise UsageError(
+      f'{where}: no text ({error}); mend the line, half a surrogate pair is no'
+      ' character'
+    ) from error
   return Prompt(kind, messages)
 
 

@@ -41,6 +41,7 @@ def drive(target, drafter, step):
   def init(
     weights, prompts, keys, sampling, max_new_tokens, stops=(), max_len=None
   ):
+    prefill.check_rows(len(prompts), keys, sampling)
     arrays = prefill.arrays(
       target, drafter.gamma, prompts, max_new_tokens, stops, max_len
     )

@@ -66,6 +66,25 @@ def state(
   )
 
 
+def check_rows(num, keys, sampling):
+  """Refuses keys or parameters of another number of rows than the prompts.
+
+  Args:
+    num: B, prompts.
+    keys: typed keys [B].
+    sampling: SamplingParams [B].
+
+  Raises:
+    UsageError: it names the field.
+  """
+  for name, value in (('keys', keys), *sampling._asdict().items()):
+    if value.shape != (num,):
+      raise UsageError(
+        f'{name} has the shape {value.shape}: give one for each of {num}'
+        ' prompts'
+      )
+
+
 def arrays(target, gamma, prompts, max_new_tokens, stops, max_len=None):
   """Checks a batch of prompts and lays it out.
 
@@ -86,7 +105,13 @@ def arrays(target, gamma, prompts, max_new_tokens, stops, max_len=None):
     UsageError: a prompt is empty, or it does not fit.
   """
   length = np.array([len(prompt) for prompt in prompts], np.int32)
-  budget = np.broadcast_to(np.asarray(max_new_tokens, np.int32), length.shape)
+  budget = np.asarray(max_new_tokens)
+  if budget.shape not in ((), length.shape) or budget.dtype.kind not in 'iu':
+    raise UsageError(
+      f'max_new_tokens = {max_new_tokens}: give an integer, or one for each of'
+      f' {len(prompts)} prompts'
+    )
+  budget = np.broadcast_to(budget, length.shape).astype(np.int32)
   max_length = length + budget
   if len(prompts) == 0 or not length.all():
     raise UsageError('prompts: each needs at least one token')

@@ -79,6 +79,13 @@ def build(target, drafter, rule, use_law=False) -> Decoder:
       state.key,
       state.sampling,
     )
+    if use_law and rule.shares_noise and not drafter.shares_noise:
+      # Of a point mass the law is right whatever the noise.
+      if proposal.probs is not None:
+        raise UsageError(
+          "use_law = True: the rule's law is of drafts that share its noise;"
+          ' build the drafter with shares_noise=True'
+        )
     # A budget of r tokens has no use for more than r - 1 drafts.
     room = state.max_length - state.length - 1
     length = jnp.where(alive, jnp.minimum(proposal.length, room), 0)

@@ -2,7 +2,9 @@
 
 Leviathan et al., https://arxiv.org/abs/2211.17192. The draft's distribution is
 the same transform of its logits as the target's, and the very array that a
-token is drawn from is what the verifier divides by.
+token is drawn from is what the verifier divides by. The draft model runs only
+as often as the longest draft of the batch asks for, and not at all in a round
+without one; what was committed meanwhile is fed when a row drafts again.
 """
 
 import jax
@@ -11,7 +13,8 @@ import jax.numpy as jnp
 from specdec import cache as cache_lib
 from specdec import rng, sampling
 from specdec.base import Drafter, Proposal, UsageError
-from specdec.drafters import stopping
+from specdec.drafters import paced
+from specdec.drafters.policies import fixed
 from specdec.verify import coupled
 
 
@@ -21,26 +24,42 @@ def build(model, gamma, policy=None, shares_noise=False):
   Args:
     model: base.Model, of the target's vocabulary.
     gamma: G, most drafts of a round.
-    policy: stopping.Policy; None never stops before gamma. The model is not
-      called again once every row of the batch has stopped.
+    policy: policies.policy.Policy; None drafts gamma tokens in every round.
+      The model is not called again once every row of the batch has stopped.
     shares_noise: draw with the target's noise, for the rule `coupled`.
 
   Returns:
-    base.Drafter; its params are the model's, its state the model's cache.
+    base.Drafter; its params are the model's, its state a paced.Paced around
+    the model's cache, whose length is that of the valid rows.
 
   Raises:
     UsageError: gamma is negative.
   """
   if gamma < 0:
     raise UsageError(f'gamma = {gamma}: it must be at least 0')
-  policy = stopping.fixed() if policy is None else policy
+  policy = fixed.build(gamma) if policy is None else policy
   draw = coupled.draw if shares_noise else draw_own
 
   def init(params, tokens, length, features):
     del features
     return cache_lib.fill(model, params, tokens, length)[0]
 
-  def propose(params, cache, tokens, length, keys, sampling_params):
+  def catch_up(params, cache, tokens, length, going):
+    """Feeds what was committed while a row did not draft."""
+    rows = jnp.arange(length.size)[:, None]
+
+    def feed(cache):
+      # As wide as a round: the buffer has room for that behind every row.
+      places = cache.length[:, None] + jnp.arange(gamma + 1)[None]
+      output = model.apply(params, tokens[rows, places], cache)
+      fed = jnp.minimum(cache.length + gamma + 1, length)
+      return output.cache._replace(length=fed)
+
+    return jax.lax.while_loop(
+      lambda cache: jnp.any(going & (cache.length < length - 2)), feed, cache
+    )
+
+  def propose(params, cache, tokens, length, keys, sampling_params, limit):
     batch = tokens.shape[0]
     proposal = Proposal(
       jnp.zeros((batch, gamma), jnp.int32),
@@ -61,7 +80,21 @@ def build(model, gamma, policy=None, shares_noise=False):
         proposal.probs.at[:, slot].set(probs),
         proposal.length + going,
       )
-      return going & ~policy.after(chosen), proposal
+      going &= ~policy.after(chosen) & (slot + 1 < limit)
+      return going, proposal
+
+    def first(carry):
+      # After full acceptance the cache lags by one token, so the first step
+      # feeds the last two; writing a row again is harmless. A row of one token
+      # is fed junk behind it, which the next step overwrites.
+      slot, going, cache, proposal = carry
+      start = jnp.maximum(length - 2, 0)
+      rows = jnp.arange(batch)[:, None]
+      last_two = tokens[rows, start[:, None] + jnp.arange(2)[None]]
+      output = model.apply(params, last_two, cache._replace(length=start))
+      logits = output.logits[rows[:, 0], length - 1 - start]
+      going, proposal = extend_proposal(slot, logits, going, proposal)
+      return slot + 1, going, output.cache._replace(length=length), proposal
 
     def step(carry):
       slot, going, cache, proposal = carry
@@ -72,29 +105,29 @@ def build(model, gamma, policy=None, shares_noise=False):
       )
       return slot + 1, going, output.cache, proposal
 
-    # After full acceptance the cache lags by one token, so the first step
-    # feeds the last two; writing a row again is harmless. A row of one token
-    # is fed junk behind it, which the next step overwrites.
-    start = jnp.maximum(length - 2, 0)
-    rows = jnp.arange(batch)[:, None]
-    last_two = tokens[rows, start[:, None] + jnp.arange(2)[None]]
-    output = model.apply(params, last_two, cache._replace(length=start))
-    logits = output.logits[rows[:, 0], length - 1 - start]
-    going, proposal = extend_proposal(
-      0, logits, jnp.ones(batch, bool), proposal
+    going = limit > 0
+    if policy.pauses:
+      cache = catch_up(params, cache, tokens, length, going)
+    # A loop that runs once or not at all: a `lax.cond` would copy the cache.
+    carry = jax.lax.while_loop(
+      lambda carry: (carry[0] == 0) & jnp.any(carry[1]),
+      first,
+      (jnp.int32(0), going, cache, proposal),
     )
     _, _, cache, proposal = jax.lax.while_loop(
-      lambda carry: (carry[0] < gamma) & jnp.any(carry[1]),
+      lambda carry: (carry[0] > 0) & jnp.any(carry[1]),
       step,
-      (jnp.int32(1), going, output.cache._replace(length=length), proposal),
+      carry,
     )
     return proposal, cache
 
   def commit(params, cache, tokens, length, features):
-    del params, tokens, length, features
-    return cache  # propose sets the length
+    del params, tokens, features
+    # Of what the draft steps wrote, the accepted drafts stay.
+    return cache._replace(length=jnp.minimum(cache.length, length - 1))
 
-  return Drafter(init, propose, commit, gamma, shares_noise)
+  drafter = Drafter(init, propose, commit, gamma, shares_noise)
+  return paced.build(drafter, policy)
 
 
 def draw_own(key, position, slot, probs):

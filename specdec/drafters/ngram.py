@@ -4,25 +4,28 @@ Saxena, https://github.com/apoorvumang/prompt-lookup-decoding. The longest
 suffix of up to `max_match` tokens that occurs earlier in the row is looked up,
 the latest occurrence wins, and what followed it is proposed. A continuation
 that reaches the end of the row goes on in its own copy, so a loop of any
-period is continued. No weights, no state, no work on the host.
+period is continued. No weights, no state of its own, no work on the host.
 """
 
 import jax
 import jax.numpy as jnp
 
 from specdec.base import Drafter, Proposal, UsageError
+from specdec.drafters import paced
+from specdec.drafters.policies import fixed
 
 
-def build(gamma, max_match=5, min_match=3):
+def build(gamma, max_match=5, min_match=3, policy=None):
   """An n-gram drafter.
 
   Args:
-    gamma: G, drafts of a round that found a match; without one there are none.
+    gamma: G, most drafts of a round; without a match there are none.
     max_match: longest suffix looked up, in tokens.
     min_match: shortest one that counts.
+    policy: policies.policy.Policy; None drafts gamma tokens at every match.
 
   Returns:
-    base.Drafter; it declares point masses.
+    base.Drafter; it declares point masses. Its state is a paced.Paced.
 
   Raises:
     UsageError: a number is out of its range.
@@ -31,11 +34,13 @@ def build(gamma, max_match=5, min_match=3):
     raise UsageError(f'gamma = {gamma}: it must be at least 0')
   if not 1 <= min_match <= max_match:
     raise UsageError(
-      f'draft.min_match = {min_match}: it must be in'
-      f' 1..draft.max_match = {max_match}'
+      f'ngram.min_match = {min_match}: it must be in'
+      f' 1..ngram.max_match = {max_match}'
     )
 
-  def propose_row(tokens, length):
+  policy = fixed.build(gamma) if policy is None else policy
+
+  def propose_row(tokens, length, limit):
     starts, matched = _matches(tokens, length, max_match)
     score = jnp.where(
       matched >= min_match, matched * tokens.shape[0] + starts, -1
@@ -44,11 +49,11 @@ def build(gamma, max_match=5, min_match=3):
     period = jnp.maximum(length - best, 1)
     drafts = tokens[best + jnp.arange(gamma) % period]
     found = score[best] >= 0
-    return Proposal(drafts, None, jnp.where(found, gamma, 0).astype(jnp.int32))
+    return Proposal(drafts, None, jnp.where(found, limit, 0))
 
-  def propose(params, state, tokens, length, keys, sampling):
+  def propose(params, state, tokens, length, keys, sampling, limit):
     del params, keys, sampling
-    return jax.vmap(propose_row)(tokens, length), state
+    return jax.vmap(propose_row)(tokens, length, limit), state
 
   def init(params, tokens, length, features):
     del params, tokens, length, features
@@ -58,7 +63,7 @@ def build(gamma, max_match=5, min_match=3):
     del params, tokens, length, features
     return state
 
-  return Drafter(init, propose, commit, gamma)
+  return paced.build(Drafter(init, propose, commit, gamma), policy)
 
 
 def _matches(tokens, length, max_match):

@@ -15,6 +15,8 @@ import numpy as np
 
 from specdec import rng, sampling
 from specdec.base import Drafter, Proposal, UsageError
+from specdec.drafters import paced
+from specdec.drafters.policies import fixed
 
 
 class Table(NamedTuple):
@@ -97,15 +99,17 @@ def bigram(documents, vocab_size, most=64):
   return Table(*map(jnp.asarray, (row_of, tokens, logits)))
 
 
-def build(vocab_size, gamma):
+def build(vocab_size, gamma, policy=None):
   """A drafter that reads a table.
 
   Args:
     vocab_size: V.
-    gamma: G, drafts of a round.
+    gamma: G, most drafts of a round.
+    policy: policies.policy.Policy; None drafts gamma tokens in every round.
 
   Returns:
-    base.Drafter without state; its params are a Table.
+    base.Drafter; its params are a Table, its state a paced.Paced around
+    nothing.
 
   Raises:
     UsageError: gamma is negative.
@@ -113,37 +117,47 @@ def build(vocab_size, gamma):
   if gamma < 0:
     raise UsageError(f'gamma = {gamma}: it must be at least 0')
 
-  def propose(table, state, tokens, length, keys, sampling_params):
+  policy = fixed.build(gamma) if policy is None else policy
+
+  def propose(table, state, tokens, length, keys, sampling_params, limit):
     batch = tokens.shape[0]
     rows = jnp.arange(batch)
 
-    def extend(slot, carry):
-      last, proposal = carry
+    def extend(carry):
+      slot, going, last, proposal = carry
       row = table.row[last]
       # All that q keeps is in the row: its transform is that of all of V.
       probs = sampling.transform(table.logits[row][:, None], sampling_params)
       probs = probs[:, 0]
+      going &= ~policy.before(probs)
       slot_keys = jax.vmap(rng.draw_key, (0, 0, None, None))(
         keys, length, rng.DRAFT, slot
       )
       places = jax.vmap(sampling.categorical)(slot_keys, probs)
       drafts = table.tokens[row, places]
-      return drafts, proposal._replace(
+      proposal = Proposal(
         tokens=proposal.tokens.at[:, slot].set(drafts),
         # The numbers that were drawn from, each at its token's id; the ids of
         # absent tokens lie beyond V.
         probs=proposal.probs.at[rows[:, None], slot, table.tokens[row]].set(
           probs, mode='drop'
         ),
+        length=proposal.length + going,
       )
+      going &= ~policy.after(probs[rows, places]) & (slot + 1 < limit)
+      return slot + 1, going, drafts, proposal
 
     proposal = Proposal(
       jnp.zeros((batch, gamma), jnp.int32),
       jnp.zeros((batch, gamma, vocab_size), table.logits.dtype),
-      jnp.full(batch, gamma, jnp.int32),
+      jnp.zeros(batch, jnp.int32),
     )
-    _, proposal = jax.lax.fori_loop(
-      0, gamma, extend, (tokens[rows, length - 1], proposal)
+    if gamma == 0:
+      return proposal, state
+    *_, proposal = jax.lax.while_loop(
+      lambda carry: jnp.any(carry[1]),
+      extend,
+      (jnp.int32(0), limit > 0, tokens[rows, length - 1], proposal),
     )
     return proposal, state
 
@@ -155,7 +169,7 @@ def build(vocab_size, gamma):
     del params, tokens, length, features
     return state
 
-  return Drafter(init, propose, commit, gamma)
+  return paced.build(Drafter(init, propose, commit, gamma), policy)
 
 
 def _checked(documents, vocab_size, most):

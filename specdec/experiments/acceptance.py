@@ -22,7 +22,14 @@ from specdec.base import UsageError, Weights
 from specdec.data import prompts as prompts_lib
 from specdec.decode import autoregressive, speculative, stats
 from specdec.experiments import acceptance_summary as summary_lib
-from specdec.experiments import checks, drafts, forecast, setup, timed
+from specdec.experiments import (
+  checks,
+  drafting,
+  drafts,
+  forecast,
+  setup,
+  timed,
+)
 from specdec.plots import acceptance as plot
 from specdec.train import overlap, rollouts
 from specdec.verify import token
@@ -108,7 +115,9 @@ def run(config, workdir):
   ids = [prompts_lib.encode(target.checkpoint.tokenizer, p) for p in asked]
   context = min(d.target.max_length for d in decodings.values())
   setup.check_lengths(ids, config.max_new_tokens, context)
-  workdir, rows = metrics.resume(workdir, dataclasses.asdict(config))
+  # The file behind a name may change between two runs.
+  digest = {'prompts_digest': prompts_lib.digest(ids)}
+  workdir, rows = metrics.resume(workdir, dataclasses.asdict(config) | digest)
   summary = compare(config, workdir, rows, target, decodings, ids, console)
   metrics.summarize(workdir, summary)
   plot.draw(workdir)
@@ -241,7 +250,7 @@ def reader(config, draft, decoding):
   """A function that reads replies; see forecast.reader."""
   vocab_size = decoding.target.vocab_size
   if decoding.draft is None:
-    one = setup.drafter_of(config.decode(draft, gamma=1), None, vocab_size)
+    one = drafting.drafter_of(config.decode(draft, gamma=1), None, vocab_size)
     draft_reader = overlap.of_drafter(one, vocab_size)
   else:
     draft_reader = overlap.of_model(decoding.draft)

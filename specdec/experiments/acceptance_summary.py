@@ -18,8 +18,8 @@ FIGURES = ('overlap', 'accept_rate', 'block_efficiency', 'law_block_efficiency')
 def ratios(row):
   """Numerators and denominators of FIGURES, by prompt.
 
-  A stop or a budget may cut a prompt's last round; that is no merit or fault
-  of the draft, and block efficiencies do not count it.
+  Drafts that a stop or the budget cut off count as accepted; the last rounds
+  before the budget draft less, whatever the draft.
 
   Args:
     row: of metrics.jsonl.

@@ -12,7 +12,7 @@ import re
 from typing import NamedTuple
 
 from specdec.base import UsageError
-from specdec.experiments import setup
+from specdec.experiments import drafting, setup
 
 _LABEL = re.compile(r'([\w .+-]+)=(.+)')
 _LAYERS = re.compile(r'(.+)@([\d,-]+)')
@@ -47,7 +47,7 @@ def parse(text) -> Draft:
   kind, _, folder = name.partition(':')
   if name == 'ngram':
     return Draft(label, 'ngram', '', ())
-  if kind in setup.TABLES:
+  if kind in drafting.TABLES:
     return Draft(label, kind, folder, ())
   cut = _LAYERS.fullmatch(name)
   name, layers = cut.groups() if cut else (name, '')

@@ -205,9 +205,9 @@ def pair(config, measured, target, draft, texts):
   Returns:
     setup.Target, and {drafts.Draft: setup.Decoding}.
   """
-  size, batch_size = texts.tokenizer.size, config.decode_batch_size
-  model, params = setup.model_of(target, size, batch_size)
-  small, small_params = setup.model_of(draft, size, batch_size)
+  size = texts.tokenizer.size
+  model, params = setup.model_of(target, size)
+  small, small_params = setup.model_of(draft, size)
   counted = table.build(size, config.gamma)
   drafters = {
     SMALL: (small, model_drafter.build(small, config.gamma), small_params),

@@ -67,7 +67,7 @@ def collect(config, workdir, target, ids, console):
     The manifest of the rollouts.
   """
   size = min(target.tokenizer.size, target.config.vocab_size)
-  model, params = setup.model_of(target, size, config.rollout_batch_size)
+  model, params = setup.model_of(target, size)
   decoder = autoregressive.build(model)
   longest = max(map(len, ids[ROLLOUTS] + ids[REPLIES]))
   # The files are mixed, whichever prompts are the last to be answered. Every

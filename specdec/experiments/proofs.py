@@ -18,6 +18,8 @@ from specdec.verify.multi import candidates
 # The two-token pair of the loop, and the drafts of a round there.
 LOOP_VOCAB, LOOP_OVERLAP, LOOP_GAMMA, LOOP_ROWS = 2, 0.6, 3, 100_000
 CANDIDATES = (1, 2, 3)  # at one position
+# Texts that are enumerated over all their rounds.
+TEXT_VOCAB, TEXT_TOKENS = 2, 5
 
 
 class Group(NamedTuple):
@@ -51,7 +53,7 @@ def enumerate_rule(rule, policy, groups):
 
   Args:
     rule: base.VerifyRule.
-    policy: drafters.stopping.Policy.
+    policy: drafters.policies.policy.Policy.
     groups: of `draw_groups`.
 
   Returns:
@@ -70,11 +72,43 @@ def enumerate_rule(rule, policy, groups):
       accepted.append(exact.expected_accepted(law, q))
   return {
     'cases': len(deviations),
-    'deviation': max(deviations),
+    'deviation': float(np.max(deviations)),  # a NaN is one, and is seen
     'mean_total_variation': float(np.mean(variations)),
-    'total_variation': max(variations),
+    'total_variation': float(np.max(variations)),
     'mean_accepted': float(np.mean(accepted)),
   }
+
+
+def enumerate_texts(rule, policy, config):
+  """The exact law of whole texts when a policy learns from round to round.
+
+  Args:
+    rule: base.VerifyRule.
+    policy: drafters.policies.policy.Policy whose limits matter alone.
+    config: of prove.
+
+  Returns:
+    A dict: cases, and the largest deviation of a text's probability.
+  """
+  draws = np.random.default_rng([config.seed, 2])
+
+  @functools.cache
+  def state(history):
+    if not history:
+      return policy.init(1)
+    drafted, accepted = (jnp.array([x], jnp.int32) for x in history[-1])
+    return policy.update(state(history[:-1]), drafted, accepted)
+
+  @functools.cache
+  def limit(history):
+    return int(policy.limit(state(history))[0])
+
+  deviations = []
+  for _, p, q in exact.pairs(draws, TEXT_VOCAB, TEXT_TOKENS - 1):
+    with jax.enable_x64(True):
+      law = exact.text_law(rule, limit, p, q)
+    deviations.append(np.abs(law - exact.joint(p)).max())
+  return {'cases': len(deviations), 'deviation': float(np.max(deviations))}
 
 
 def compare_means(groups):
@@ -89,7 +123,7 @@ def compare_means(groups):
     for (p, q), *both in zip(group.pairs, *laws, strict=True):
       means = [exact.expected_accepted(law, q) for law in both]
       gaps.extend(-np.diff([*means, exact.accepted_bound(p, q)]))
-  return {'cases': len(gaps) // 2, 'deviation': float(max(gaps))}
+  return {'cases': len(gaps) // 2, 'deviation': float(np.max(gaps))}
 
 
 def sample_rule(rule, config):
@@ -137,17 +171,23 @@ def enumerate_candidates(build, groups):
       accepted.extend(np.asarray(accept))
   return {
     'cases': len(deviations),
-    'deviation': float(max(deviations)),
+    'deviation': float(np.max(deviations)),
     'mean_accepted': float(np.mean(accepted)),
   }
 
 
-def loop_rule(rule, config):
-  """The p-value of texts of several rounds under the target's law."""
+def loop_rule(rule, config, policy=None):
+  """The p-value of texts of several rounds under the target's law.
+
+  Args:
+    rule: base.VerifyRule.
+    config: of prove.
+    policy: drafters.policies.policy.Policy; None drafts LOOP_GAMMA tokens.
+  """
   key = jax.random.key(config.seed)
   target, draft = markov.pair(key, LOOP_VOCAB, LOOP_OVERLAP)
   table = markov.build(LOOP_VOCAB)
-  drafter = model.build(table, LOOP_GAMMA, shares_noise=rule.shares_noise)
+  drafter = model.build(table, LOOP_GAMMA, policy, rule.shares_noise)
   decoder = speculative.build(table, drafter, rule)
   counts = np.zeros((LOOP_VOCAB,) * config.text_tokens, int)
   for start in range(0, config.texts, LOOP_ROWS):

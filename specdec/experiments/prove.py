@@ -17,7 +17,13 @@ from rich import progress
 from rich import table as rich_table
 
 from specdec import metrics
-from specdec.drafters import stopping
+from specdec.drafters.policies import (
+  confidence,
+  cost_aware,
+  entropy,
+  fixed,
+  heuristic,
+)
 from specdec.experiments import checks, proofs
 from specdec.verify import RULES, controls, lossy_rules
 from specdec.verify.multi import MULTI_RULES
@@ -31,6 +37,16 @@ CONTROLS = {
 }
 # Their law is right, their draws are not.
 SAMPLED_CONTROLS = {'draft noise again': controls.REUSE_NOISE}
+# What a policy that learns from round to round is asked for.
+REFUTED = 1  # exit code when a check is not as expected
+LEARNING_GAMMA = proofs.LOOP_GAMMA
+LEARNING = {
+  'heuristic': heuristic.build(LEARNING_GAMMA),
+  # Costs under which a few rounds make it draft more, or not at all.
+  'cost_aware': cost_aware.build(
+    LEARNING_GAMMA, cost_aware.Costs((4.0, 5.0, 6.0, 7.0), 1.0, 0.0, 0.0)
+  ),
+}
 LOOP_CONTROLS = {
   'correct from p': controls.CORRECT_FROM_P,
   'block, noise by position': controls.BLOCK_BY_POSITION,
@@ -58,7 +74,12 @@ class Config:
       checks.require('vocabs', vocab, 2 <= vocab <= 5, 'in 2..5')
     for gamma in self.gammas:
       checks.require('gammas', gamma, 0 <= gamma <= 4, 'in 0..4')
+    checks.require('vocabs', self.vocabs, len(self.vocabs) > 0, 'not empty')
+    checks.require(
+      'gammas', self.gammas, any(self.gammas), 'one at least above 0'
+    )
     checks.at_least('repeats', self.repeats, 1)
+    checks.at_least('seed', self.seed, 0)
     checks.at_least('rounds', self.rounds, 0)
     rows = proofs.LOOP_ROWS
     checks.require(
@@ -74,13 +95,14 @@ class Config:
 
   def policies(self):
     """Early stops of a draft, by name."""
+    gamma = max(self.gammas)
     threshold, scale, bound = (
       self.stopping[name] for name in ('threshold', 'scale', 'bound')
     )
     return {
-      'fixed': stopping.fixed(),
-      'confidence': stopping.confidence(threshold),
-      'entropy': stopping.entropy(scale, bound),
+      'fixed': fixed.build(gamma),
+      'confidence': confidence.build(gamma, threshold),
+      'entropy': entropy.build(gamma, scale, bound),
     }
 
 
@@ -105,6 +127,7 @@ def run(config, workdir):
 
   Raises:
     UsageError: a field is out of its range.
+    SystemExit: a check is not as expected.
   """
   fields = config.to_dict()
   fields.pop('experiment')
@@ -131,6 +154,8 @@ def run(config, workdir):
   summary = summarize(rows)
   metrics.summarize(workdir, summary)
   report(console, rows, summary)
+  if summary['as_expected'] < summary['checks']:
+    raise SystemExit(REFUTED)
   return summary
 
 
@@ -151,6 +176,16 @@ def all_checks(config):
       'lossless',
       names,
       functools.partial(proofs.enumerate_rule, policy=policy, groups=groups),
+    )
+  for policy_name, policy in LEARNING.items():
+    names = {
+      f'{name}, {policy_name}, all rounds': rule for name, rule in RULES.items()
+    }
+    yield from each(
+      'exact',
+      'lossless',
+      names,
+      functools.partial(proofs.enumerate_texts, policy=policy, config=config),
     )
   # What need not be exact is shown on one set of pairs of the largest V.
   few = list(
@@ -180,6 +215,11 @@ def all_checks(config):
   if config.texts:
     loop = functools.partial(proofs.loop_rule, config=config)
     yield from each('loop', 'lossless', RULES, loop)
+    for name, policy in LEARNING.items():
+      learning = functools.partial(loop, policy=policy)
+      yield from each(
+        'loop', 'lossless', {f'token, {name}': RULES['token']}, learning
+      )
     yield from each('loop', 'control', LOOP_CONTROLS, loop)
 
 

@@ -11,20 +11,23 @@ import itertools
 import time
 
 from rich import console as rich_console
-from rich import table as rich_table
 
 from specdec import metrics
 from specdec.base import Weights
 from specdec.drafters import table
 from specdec.experiments import checks, intervals, overlap, sweep, training
+from specdec.experiments.quickstart_summary import (
+  BIGRAM,
+  DISTILLED,
+  DRAFT,
+  TEXT_ALONE,
+  UNIGRAM,
+  report,
+)
 from specdec.models import functional
 from specdec.plots import quickstart as plot
 from specdec.train import distill, pretrain
 
-# What is compared, from the least overlap to the greatest.
-UNIGRAM, BIGRAM, DRAFT, TEXT_ALONE, DISTILLED = (
-  'unigram', 'bigram', 'draft', 'draft, text alone', 'draft, distilled',
-)  # fmt: skip
 TEMPERATURES = (0.0, 1.0)
 WARMUP_STEPS, CHECKPOINT_EVERY, HELD_OUT_ROWS = 20, 100, 64
 
@@ -265,52 +268,8 @@ def choose_prompts(texts, config):
   return [rows.tokens[i][rows.mask[i]].tolist() for i in chosen]
 
 
-def report(console, summary):
-  """Prints what came of it."""
-  target, draft = (summary['parameters'][name] for name in ('target', DRAFT))
-  console.print(
-    f'\noverlap with a target of {target:,} weights, temperature 1, on'
-    f' {summary["held_out_documents"]} held-out documents (the draft:'
-    f' {draft:,} weights)'
-  )
-  shown = _table('draft', 'overlap', '95 %')
-  for name, found in summary['overlap'].items():
-    shown.add_row(name, *_figures(found, 3))
-  console.print(shown)
-  for name, found in summary['gain'].items():
-    value, span = _figures([100 * x for x in found], 0)
-    console.print(f'distillation gains {value} % ({span}) over: {name}')
-  console.print('\ntokens a target call commits, bonus token included')
-  shown = _table('draft', 'T', 'gamma', 'block eff.', '95 %', 'accept rate')
-  for cell in summary['cells']:
-    shown.add_row(
-      cell['draft'],
-      f'{cell["temperature"]:g}',
-      str(cell['gamma']),
-      *_figures(cell['block_efficiency'], 2),
-      f'{cell["accept_rate"][0]:.3f}',
-    )
-  console.print(shown)
-  console.print(
-    f'{summary["greedy_differ"]} of {summary["greedy_rows"]} greedy texts'
-    ' differ from the autoregressive ones'
-  )
-
-
 def _gain(after, before):
   """The relative gain in overlap, paired by document."""
   # Both count the same tokens, so that the counts cancel.
   found = intervals.ratio(after[0], before[0])
   return intervals.Interval(*(x - 1 for x in found))
-
-
-def _table(*names):
-  table = rich_table.Table(box=None, pad_edge=False)
-  for number, name in enumerate(names):
-    table.add_column(name, justify='right' if number else 'left')
-  return table
-
-
-def _figures(interval, digits):
-  value, low, high = (f'{x:.{digits}f}' for x in interval)
-  return value, f'{low} to {high}'

@@ -92,7 +92,9 @@ def run(config, workdir):
     decoding = setup.load_decoding(config.decode)
   ids = [prompts_lib.encode(decoding.tokenizer, p) for p in prompts]
   setup.check_lengths(ids, config.max_new_tokens, decoding.target.max_length)
-  workdir, rows = metrics.resume(workdir, dataclasses.asdict(config))
+  # The file behind a name may change between two runs.
+  digest = {'prompts_digest': prompts_lib.digest(ids)}
+  workdir, rows = metrics.resume(workdir, dataclasses.asdict(config) | digest)
   batches = timed.batches(ids, config.batch_size, config.max_new_tokens)
   done = {cell_of(row) for row in rows}
   with progress.Progress(
@@ -228,8 +230,8 @@ def efficiencies(row, accepted='accepted'):
     accepted: 'accepted', or 'expected' for what the law says.
 
   Returns:
-    ([N], [N]). A stop or a budget may cut a prompt's last round; that is no
-    merit or fault of the rule, and is not counted.
+    ([N], [N]). Drafts that a stop or the budget cut off count as accepted;
+    the last rounds before the budget draft less, under every rule.
   """
   counts = {name: np.array(v) for name, v in row['by_prompt'].items()}
   return counts['rounds'] + counts[accepted], counts['rounds']

@@ -11,18 +11,14 @@ import jax.numpy as jnp
 
 from specdec import sampling
 from specdec.base import Drafter, Model, UsageError, Weights
-from specdec.drafters import model as model_drafter
-from specdec.drafters import ngram, stopping, table
-from specdec.experiments import checks
+from specdec.drafters import ngram
+from specdec.drafters.policies import cost_aware
+from specdec.experiments import checks, drafting
 from specdec.models import functional, load, reduced, tokenizer
 from specdec.models.weights import Checkpoint
 from specdec.train import rollouts
 from specdec.verify import RULES, lossy_rules
 
-# Drafters that are counted, and how.
-TABLES = {'unigram': table.unigram, 'bigram': table.bigram}
-DRAFTERS = ('ngram', 'model', *TABLES)
-POLICIES = ('fixed', 'confidence', 'entropy')
 DTYPES = ('auto', 'float32', 'bfloat16')
 
 
@@ -32,17 +28,20 @@ class DecodeConfig:
 
   Attributes:
     target: name of the target model.
-    drafter: one of DRAFTERS.
+    drafter: one of drafting.DRAFTERS.
     draft: name of the draft model, for the drafter `model`; the folder of
       rollouts that are counted, for `unigram` and `bigram`.
     draft_layers: layers of that model which the draft keeps; () is all.
     max_match: longest suffix that the drafter `ngram` looks up, in tokens.
     min_match: shortest one.
     gamma: most drafts of a round, 0 is autoregressive.
-    policy: when a draft of the drafter `model` stops early.
+    policy: how many drafts a round has, see drafters/policies; `cost_aware`
+      measures this machine when the models are read.
     threshold: of the policy `confidence`.
     scale: of the policy `entropy`.
     bound: of the policy `entropy`.
+    explore: of the policy `cost_aware`.
+    forgiven: of the policy `cost_aware`.
     rule: name of the verification rule.
     lossy: strengths of the lossy rules, see verify.lossy_rules.
     temperature: 0 is greedy.
@@ -64,6 +63,8 @@ class DecodeConfig:
   threshold: float = 0.3
   scale: float = 0.3
   bound: float = 0.5
+  explore: float = cost_aware.EXPLORE
+  forgiven: float = cost_aware.FORGIVEN
   rule: str = 'token'
   lossy: dict = dataclasses.field(default_factory=dict)
   temperature: float = 0.0
@@ -74,36 +75,33 @@ class DecodeConfig:
   batch_size: int = 1
 
   def __post_init__(self):
-    checks.one_of('drafter', self.drafter, DRAFTERS)
-    checks.one_of('stopping.policy', self.policy, POLICIES)
+    checks.one_of('drafter', self.drafter, drafting.DRAFTERS)
+    checks.one_of('stopping.policy', self.policy, drafting.POLICIES)
     checks.one_of('rule', self.rule, self.rules)
     checks.one_of('dtype', self.dtype, DTYPES)
     checks.at_least('gamma', self.gamma, 0)
     checks.at_least('batch_size', self.batch_size, 1)
     if self.drafter == 'model' and not self.draft:
       raise UsageError("draft = '': the drafter 'model' needs a model's name")
-    if self.drafter in TABLES and not self.draft:
+    if self.drafter != 'model' and self.draft_layers:
+      raise UsageError(
+        f'draft_layers = {self.draft_layers}: the drafter {self.drafter!r} has'
+        " no layers; give drafter = 'model'"
+      )
+    if self.drafter in drafting.TABLES and not self.draft:
       raise UsageError(
         f"draft = '': the drafter {self.drafter!r} counts rollouts; give a"
         ' folder that configs/rollouts.py filled'
       )
     if self.drafter == 'ngram':
       ngram.build(self.gamma, self.max_match, self.min_match)
-    self.stopping()
+    drafting.check_policy(self)
     self.sampling(1)
 
   @property
   def rules(self):
     """Every verification rule, the lossy ones at their strengths."""
     return RULES | lossy_rules(**self.lossy)
-
-  def stopping(self):
-    """The policy of early stops."""
-    if self.policy == 'confidence':
-      return stopping.confidence(self.threshold)
-    if self.policy == 'entropy':
-      return stopping.entropy(self.scale, self.bound)
-    return stopping.fixed()
 
   @property
   def greedy(self):
@@ -164,7 +162,7 @@ def load_target(config: DecodeConfig) -> Target:
   """
   checkpoint = load.load(config.target, dtype_of(config.dtype))
   size = min(vocabulary_of(checkpoint).size, checkpoint.config.vocab_size)
-  return Target(checkpoint, *model_of(checkpoint, size, config.batch_size))
+  return Target(checkpoint, *model_of(checkpoint, size))
 
 
 def load_decoding(config: DecodeConfig, target: Target | None = None):
@@ -172,8 +170,8 @@ def load_decoding(config: DecodeConfig, target: Target | None = None):
 
   Args:
     config: DecodeConfig.
-    target: what `load_target` made of a config with the same target, dtype
-      and batch size; None reads it.
+    target: what `load_target` made of a config with the same target and dtype;
+      None reads it.
 
   Returns:
     Decoding.
@@ -184,47 +182,29 @@ def load_decoding(config: DecodeConfig, target: Target | None = None):
   """
   checkpoint, model, params = target or load_target(config)
   draft = draft_params = None
-  if config.drafter in TABLES:
+  if config.drafter in drafting.TABLES:
     rows = rollouts.read(config.draft)
     replies = [row.tokens[row.mask] for row in rows]
-    draft_params = TABLES[config.drafter](replies, model.vocab_size)
+    draft_params = drafting.TABLES[config.drafter](replies, model.vocab_size)
   elif config.drafter == 'model':
     draft, draft_params = model, params
     if config.draft != config.target or config.draft_layers:
       found = _read_draft(config, checkpoint)
       size = min(model.vocab_size, found.config.vocab_size)
-      draft, draft_params = model_of(found, size, config.batch_size)
+      draft, draft_params = model_of(found, size)
       if size < model.vocab_size:
-        model, params = model_of(checkpoint, size, config.batch_size)
+        model, params = model_of(checkpoint, size)
     context = min(model.max_length, draft.max_length)
     model = model._replace(max_length=context)
+  weights = Weights(params, draft_params)
+  policy = drafting.policy_of(config, model, draft, weights)
   return Decoding(
     model,
     draft,
-    drafter_of(config, draft, model.vocab_size),
-    Weights(params, draft_params),
+    drafting.drafter_of(config, draft, model.vocab_size, policy),
+    weights,
     checkpoint.tokenizer,
     tuple(checkpoint.stop_tokens),
-  )
-
-
-def drafter_of(config, draft, vocab_size) -> Drafter:
-  """The drafter of a config.
-
-  Args:
-    config: DecodeConfig.
-    draft: Model, for the drafter `model`.
-    vocab_size: V.
-  """
-  if config.drafter == 'ngram':
-    return ngram.build(config.gamma, config.max_match, config.min_match)
-  if config.drafter in TABLES:
-    return table.build(vocab_size, config.gamma)
-  return model_drafter.build(
-    draft,
-    config.gamma,
-    config.stopping(),
-    config.rules[config.rule].shares_noise,
   )
 
 
@@ -253,30 +233,25 @@ def check_lengths(ids, max_new_tokens, context):
       )
 
 
-def model_of(checkpoint, vocab_size, batch_size) -> tuple[Model, Any]:
+def model_of(checkpoint, vocab_size) -> tuple[Model, Any]:
   """A checkpoint as a model and its params, laid out for this machine.
 
   Args:
     checkpoint: see models.load.
     vocab_size: real ids.
-    batch_size: sequences decoded together.
   """
-  # A second copy of the weights for few rows pays on CPU alone.
-  rows = jax.default_backend() == 'cpu' and batch_size == 1
-  params = checkpoint.params
-  if rows:
-    params = _on_weights(functional.with_row_kernels, params)
-  kind = reduced if isinstance(params, reduced.Reduced) else functional
+  params, config = checkpoint.params, checkpoint.config
   dtype = jax.tree.leaves(params)[0].dtype
-  model = kind.build(checkpoint.config, dtype, vocab_size, row_kernels=rows)
+  is_reduced = isinstance(params, reduced.Reduced)
+  on_cpu = jax.default_backend() == 'cpu'
+  if on_cpu and is_reduced:
+    weights = functional.unstack(reduced.untied(config), params.weights)
+    params = params._replace(weights=weights)
+  elif on_cpu:
+    params = functional.unstack(config, params)
+  kind = reduced if is_reduced else functional
+  model = kind.build(config, dtype, vocab_size, unstacked=on_cpu)
   return model, params
-
-
-def _on_weights(change, params):
-  """Changes a transformer's params, those with a reduced head too."""
-  if isinstance(params, reduced.Reduced):
-    return params._replace(weights=change(params.weights))
-  return change(params)
 
 
 def _read_draft(config, target):
@@ -290,8 +265,9 @@ def _read_draft(config, target):
   params = draft.params
   whole = params.weights if isinstance(params, reduced.Reduced) else params
   whole, smaller = reduced.cut_layers(whole, draft.config, config.draft_layers)
-  params = _on_weights(lambda _: whole, params)
-  return draft._replace(params=params, config=smaller)
+  if isinstance(params, reduced.Reduced):
+    whole = params._replace(weights=whole)
+  return draft._replace(params=whole, config=smaller)
 
 
 def check_vocabulary(target, draft):

@@ -47,9 +47,7 @@ def build(config, sizes):
     params = init(jax.random.key(seed))
     counts.append(functional.num_params(params))
     model, params = setup.model_of(
-      Checkpoint('random', shape, params, None, ()),
-      config.vocab_size,
-      config.batch_size,
+      Checkpoint('random', shape, params, None, ()), config.vocab_size
     )
     models.append(costly.build(law, model))
     work.append(params)

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from rich import console as rich_console
 from rich import table as rich_table
 
-from specdec import metrics, rng, sampling, timing
+from specdec import metrics, timing
 from specdec.base import Weights
 from specdec.decode import autoregressive, speculative
 from specdec.drafters import model as model_drafter
-from specdec.experiments import checks, setup
+from specdec.experiments import calls, checks, setup
 from specdec.models import load
 from specdec.verify import RULES
 
@@ -96,103 +96,56 @@ def run(config, workdir):
 def _functions(config, checkpoint):
   """Everything that is timed, by name; each runs `steps` model calls."""
   vocab_size = checkpoint.config.vocab_size
-  one = setup.model_of(checkpoint, vocab_size, 1)
-  many = setup.model_of(checkpoint, vocab_size, config.batch_size)
+  both = setup.model_of(checkpoint, vocab_size)
   short, long = config.rows
   read = jax.jit(lambda tree: [jnp.sum(leaf) for leaf in jax.tree.leaves(tree)])
   functions = {'read': lambda: read(checkpoint.params)}
   for feed in config.feeds:
-    functions[f'forward {feed}'] = _forwards(config, *one, (feed,), short)
-  functions['step'] = _steps(config, *one, 1, short)
-  functions['step, long buffer'] = _steps(config, *one, 1, long)
-  functions['step, batch'] = _steps(config, *many, config.batch_size, short)
+    functions[f'forward {feed}'] = _forwards(config, *both, (feed,), short)
+  functions['step'] = _steps(config, *both, 1, short)
+  functions['step, long buffer'] = _steps(config, *both, 1, long)
+  functions['step, batch'] = _steps(config, *both, config.batch_size, short)
   # A model that drafts for itself: its first draft feeds two tokens, the next
   # ones one each, and the verification all.
   feeds = (2, *(1,) * (config.gamma - 1), config.gamma + 1)
-  functions['round, forwards'] = _forwards(config, *one, feeds, short)
+  functions['round, forwards'] = _forwards(config, *both, feeds, short)
   for name, fields in SAMPLINGS.items():
-    functions[f'round, {name}'] = _rounds(config, *one, fields, short)
+    functions[f'round, {name}'] = _rounds(config, *both, fields, short)
   return functions
 
 
 def _forwards(config, model, params, feeds, rows):
   """`steps` times the model calls of `feeds`, and no more."""
-
-  def loop(params, cache):
-    def step(_, carry):
-      cache, token = carry
-      for feed in feeds:
-        output = model.apply(params, jnp.full((1, feed), token), cache)
-        cache = output.cache._replace(length=cache.length)
-        # The next call depends on this one, so that none can be dropped.
-        token = (jnp.max(output.logits) > 1e9).astype(jnp.int32)
-      return cache, token
-
-    cache, _ = jax.lax.fori_loop(0, config.steps, step, (cache, jnp.int32(0)))
-    return cache
-
-  cache = model.init_cache(1, rows + max(feeds))
-  length = jnp.full(1, PROMPT_TOKENS, jnp.int32)
-  return _again(loop, params, cache._replace(length=length))
+  each = [calls.Call(0, feed) for feed in feeds]
+  place = calls.Place(1, PROMPT_TOKENS, config.steps)
+  return calls.forwards([(model, params)], each, place, rows)
 
 
 def _steps(config, model, params, batch, rows):
   """`steps` greedy autoregressive steps."""
   decoder = autoregressive.build(model)
+  place = calls.Place(batch, PROMPT_TOKENS, config.steps)
   weights = Weights(params, None)
-  return _decode(config, decoder, weights, batch, SAMPLINGS['greedy'], rows)
+  return calls.rounds(decoder, weights, place, rows, **SAMPLINGS['greedy'])
 
 
 def _rounds(config, model, params, fields, rows):
   """`steps` rounds of a model that drafts for itself."""
   drafter = model_drafter.build(model, config.gamma)
   decoder = speculative.build(model, drafter, RULES['token'])
-  return _decode(config, decoder, Weights(params, params), 1, fields, rows)
-
-
-def _decode(config, decoder, weights, batch, fields, rows):
-  def loop(weights, state):
-    start = state.prompt_length
-    state = jax.lax.fori_loop(
-      0, config.steps, lambda _, state: decoder.step(weights, state)[0], state
-    )
-    # Back to the prompt: every run does the same work.
-    return state._replace(
-      length=start, cache=state.cache._replace(length=start - 1)
-    )
-
-  state = decoder.init(
-    weights,
-    [[7] * PROMPT_TOKENS] * batch,
-    rng.sequence_keys(0, batch),
-    sampling.params(batch, **fields),
-    rows - PROMPT_TOKENS,
-    max_len=rows,
-  )
-  return _again(loop, weights, state)
-
-
-def _again(loop, weights, state):
-  """A function without arguments whose state lives on from run to run."""
-  jitted = jax.jit(loop, donate_argnums=1)
-  box = [state]
-
-  def run():
-    box[0] = jitted(weights, box[0])
-    return box[0]
-
-  return run
+  place = calls.Place(1, PROMPT_TOKENS, config.steps)
+  return calls.rounds(decoder, Weights(params, params), place, rows, **fields)
 
 
 def _summarize(config, checkpoint, times):
   """What summary.json holds; milliseconds of one call, and ratios."""
-  calls = {name: 1 if name == 'read' else config.steps for name in times}
+  steps = {name: 1 if name == 'read' else config.steps for name in times}
   quartiles_ms = {
-    name: [1e3 * t / calls[name] for t in (value.low_s, value.high_s)]
+    name: [1e3 * t / steps[name] for t in (value.low_s, value.high_s)]
     for name, value in times.items()
   }
   ms = {
-    name: 1e3 * value.median_s / calls[name] for name, value in times.items()
+    name: 1e3 * value.median_s / steps[name] for name, value in times.items()
   }
   leaves = jax.tree.leaves(checkpoint.params)
   forwards = ms['round, forwards']

@@ -17,30 +17,6 @@ from specdec.drafters import model as model_drafter
 from specdec.verify import token
 
 
-def limited(drafter):
-  """A drafter with a gamma for each row.
-
-  Args:
-    drafter: base.Drafter.
-
-  Returns:
-    base.Drafter over (params, most drafts of each row, int32 [B]).
-  """
-
-  def init(params, *rest):
-    return drafter.init(params[0], *rest)
-
-  def propose(params, *rest):
-    proposal, state = drafter.propose(params[0], *rest)
-    length = jnp.minimum(proposal.length, params[1])
-    return proposal._replace(length=length), state
-
-  def commit(params, *rest):
-    return drafter.commit(params[0], *rest)
-
-  return drafter._replace(init=init, propose=propose, commit=commit)
-
-
 def build(target, draft, gammas, prompts, max_new_tokens, stops):
   """A function that decodes all prompts at all gammas, by the token rule.
 
@@ -58,22 +34,23 @@ def build(target, draft, gammas, prompts, max_new_tokens, stops):
     whatever gamma.
   """
   num, batch = len(prompts), len(prompts) * len(gammas)
-  drafter = limited(model_drafter.build(draft, max(gammas)))
+  drafter = model_drafter.build(draft, max(gammas))
   decoder = speculative.build(target, drafter, token.RULE)
   limits = np.repeat(np.array(gammas, np.int32), num)
 
   def run(weights, temperature, seed):
-    both = Weights(weights.target, (weights.draft, jnp.asarray(limits)))
     keys = rng.sequence_keys(seed, num)
     state = decoder.init(
-      both,
+      weights,
       list(prompts) * len(gammas),
       keys[np.tile(np.arange(num), len(gammas))],
       sampling.params(batch, temperature),
       max_new_tokens,
       stops,
     )
-    state = decoder.generate(both, state)
+    # The state of the policy `fixed` is a limit for each row.
+    draft = state.draft._replace(policy=jnp.asarray(limits))
+    state = decoder.generate(weights, state._replace(draft=draft))
     texts = [row['tokens'] for row in stats.outputs(state)]
     counters = jax.device_get(state.counters)
     found = {}
@@ -120,7 +97,7 @@ def efficiencies(counters):
     counters: Counters of N rows.
 
   Returns:
-    ([N], [N]). A stop or a budget may cut a row's last round; that is no merit
-    or fault of the draft, and is not counted.
+    ([N], [N]). Drafts that a stop or the budget cut off count as accepted;
+    the last rounds before the budget draft less, whatever the draft.
   """
   return counters.rounds + counters.accepted, counters.rounds

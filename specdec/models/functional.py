@@ -31,19 +31,19 @@ def abstract(config):
   return nnx.state(_skeleton(config), nnx.Param)
 
 
-def with_row_kernels(params):
-  """Adds to each product of the layers the copy that few rows read.
+def unstack(config, params):
+  """Takes the layers' kernels out of their stack, see `build`.
 
-  See layers.Linear; for `build(..., row_kernels=True)`. Worth it on CPU, for
-  decoding at batch 1.
+  Args:
+    config: ModelConfig.
+    params: a transformer's.
+
+  Returns:
+    The params of the same model, laid out for decoding on a CPU.
   """
-  flat = dict(nnx.to_flat_state(params))
-  for path, kernel in list(flat.items()):
-    if path[-1] == 'kernel':
-      flat[(*path[:-1], 'row_kernel')] = nnx.Param(
-        jnp.swapaxes(kernel[...], -1, -2)
-      )
-  return nnx.from_flat_state(flat)
+  module = nnx.merge(nnx.graphdef(_skeleton(config)), params)
+  module.unstack()
+  return nnx.state(module, nnx.Param)
 
 
 def build(
@@ -51,7 +51,7 @@ def build(
   dtype=jnp.float32,
   vocab_size=None,
   feature_layers=(),
-  row_kernels=False,
+  unstacked=False,
 ):
   """A transformer behind the signatures of base.Model.
 
@@ -61,12 +61,12 @@ def build(
     vocab_size: ids that are real; logits of later ones, which pad the
       embedding, are cut off. None keeps all.
     feature_layers: layers whose output `apply` returns as features.
-    row_kernels: do the params come from `with_row_kernels`?
+    unstacked: do the params come from `unstack`?
 
   Returns:
     base.Model.
   """
-  graph = nnx.graphdef(_skeleton(config, row_kernels))
+  graph = nnx.graphdef(_skeleton(config, unstacked))
   vocab_size = vocab_size or config.vocab_size
 
   def apply(params, tokens, cache, positions=None, mask=None):
@@ -132,7 +132,11 @@ def num_params(params):
   return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
-def _skeleton(config, row_kernels=False):
-  return nnx.eval_shape(
-    lambda: Transformer(config, nnx.Rngs(params=jax.random.key(0)), row_kernels)
-  )
+def _skeleton(config, unstacked=False):
+  def module():
+    made = Transformer(config, nnx.Rngs(params=jax.random.key(0)))
+    if unstacked:
+      made.unstack()
+    return made
+
+  return nnx.eval_shape(module)

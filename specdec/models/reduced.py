@@ -100,7 +100,7 @@ def cut_layers(params, config, layers):
   layers = tuple(layers)
   if not layers or not all(0 <= i < config.num_layers for i in layers):
     raise UsageError(
-      f'draft.layers = {layers}: give some of 0..{config.num_layers - 1}'
+      f'draft_layers = {layers}: give some of 0..{config.num_layers - 1}'
     )
   at = np.array(layers)
   blocks = jax.tree.map(lambda leaf: leaf[at], params['blocks'])
@@ -117,19 +117,19 @@ def untied(config):
   return dataclasses.replace(config, tie_embeddings=False)
 
 
-def build(config, dtype=jnp.float32, vocab_size=None, row_kernels=False):
+def build(config, dtype=jnp.float32, vocab_size=None, unstacked=False):
   """A transformer with a reduced head, behind the signatures of base.Model.
 
   Args:
     config: ModelConfig of the transformer that it was cut from.
     dtype: of the cache.
     vocab_size: V of the logits, at least all ids; None is the config's.
-    row_kernels: do the weights come from `functional.with_row_kernels`?
+    unstacked: do the weights come from `functional.unstack`?
 
   Returns:
     base.Model over Reduced; logits [B, T, V] are -inf off the ids.
   """
-  whole = functional.build(untied(config), dtype, row_kernels=row_kernels)
+  whole = functional.build(untied(config), dtype, unstacked=unstacked)
   vocab_size = vocab_size or config.vocab_size
 
   def apply(params, tokens, cache, positions=None, mask=None):

@@ -2,9 +2,12 @@
 
 Stacked: every weight of the layers has a leading axis L. Scanned: one layer is
 compiled, not L of them, and the cache rides in the scan's carry, where it is
-updated in place. Training needs neither cache nor loops of unknown length:
+updated in place. Decoding on a CPU keeps the kernels out of the stack, see
+`unstack`. Training needs neither cache nor loops of unknown length:
 `whole_rows` is the same function of the same weights without them.
 """
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -18,23 +21,33 @@ from specdec.models import attention, layers, rotary
 class Transformer(nnx.Module):
   """Token ids to logits, through a cache."""
 
-  def __init__(self, config, rngs, row_kernels=False):
+  def __init__(self, config, rngs):
     self.config = config
     self.embedding = nnx.Param(
       jax.random.normal(rngs.params(), (config.vocab_size, config.width))
       * config.width**-0.5
     )
     self.blocks = nnx.vmap(
-      lambda rngs: layers.Block(config, rngs, row_kernels),
-      in_axes=0,
-      out_axes=0,
+      lambda rngs: layers.Block(config, rngs), in_axes=0, out_axes=0
     )(rngs.split(config.num_layers))
+    self.kernels = nnx.Dict()  # of what is not stacked, see `unstack`
     self.norm = layers.RMSNorm(config.width, config.norm_eps)
     if not config.tie_embeddings:
       self.head = nnx.Param(
         jax.random.normal(rngs.params(), (config.vocab_size, config.width))
         * config.width**-0.5
       )
+
+  def unstack(self):
+    """Gives each kernel of each layer an array of its own, [out, in].
+
+    What XLA on CPU would copy out of the stack it then reads where it lies;
+    see layers.of_layer. `whole_rows` does without.
+    """
+    for name, linear in self.blocks.linears.items():
+      parts = [nnx.Param(kernel.T) for kernel in linear.kernel[...]]
+      self.kernels[name] = nnx.List(parts)
+      del linear.kernel
 
   def __call__(
     self, tokens, cache: KVCache, positions=None, mask=None, feature_layers=()
@@ -58,13 +71,22 @@ class Transformer(nnx.Module):
     context = attention.Context(cache.length, positions, mask)
     angles = rotary.angles(config.rope, config.head_dim, positions)
 
+    kernels = {
+      name: [kernel[...] for kernel in parts]
+      for name, parts in self.kernels.items()
+    }
+
     def run_layer(carry, layer_and_block):
       x, keys, values = carry
       layer, block = layer_and_block
       mix = attention.through_cache(
         keys, values, layer, context, config.sliding_window
       )
-      x, (keys, values) = block(x, angles, mix)
+      products = {
+        name: functools.partial(layers.of_layer, parts, layer)
+        for name, parts in kernels.items()
+      }
+      x, (keys, values) = block(x, angles, mix, products)
       return (x, keys, values), x if feature_layers else None
 
     x = self.embedding[tokens]

@@ -80,7 +80,7 @@ def tensors(config, table, params, where):
   Args:
     config: ModelConfig.
     table: as in `fill`.
-    params: a transformer's; copies for few rows are left out.
+    params: a transformer's.
     where: the checkpoint's name, for the message.
 
   Returns:
@@ -90,11 +90,7 @@ def tensors(config, table, params, where):
     UsageError: the params are not those of the config.
   """
   leaves, _ = jax.tree.flatten_with_path(params)
-  arrays = {
-    _name(path): np.asarray(leaf)
-    for path, leaf in leaves
-    if not _name(path).endswith('/row_kernel')
-  }
+  arrays = {_name(path): np.asarray(leaf) for path, leaf in leaves}
   wanted, _ = jax.tree.flatten_with_path(functional.abstract(config))
   if {name: array.shape for name, array in arrays.items()} != {
     _name(path): leaf.shape for path, leaf in wanted

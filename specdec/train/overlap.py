@@ -74,7 +74,9 @@ def of_model(model) -> Reader:
 
 
 def of_drafter(drafter, vocab_size) -> Reader:
-  """Reads with a drafter that has no state, such as a table or `ngram`.
+  """Reads with a drafter that carries nothing from token to token.
+
+  Such as a table or `ngram`, at a fixed gamma.
 
   Where it proposes nothing q is 0, and so is the overlap.
 
@@ -92,11 +94,12 @@ def of_drafter(drafter, vocab_size) -> Reader:
     batch, width = tokens.shape
     lengths = at + 1 + jnp.arange(cache_lib.CHUNK)
     rows = jnp.repeat(jnp.arange(batch), cache_lib.CHUNK)
+    lengths = jnp.minimum(jnp.tile(lengths, batch), width)
     proposal, _ = drafter.propose(
       params,
-      (),
+      drafter.init(params, tokens[rows], lengths, None),
       tokens[rows],
-      jnp.minimum(jnp.tile(lengths, batch), width),
+      lengths,
       # What is drawn does not matter: q is what it is drawn from.
       rng.sequence_keys(0, rows.size),
       jax.tree.map(lambda x: x[rows], sampling_params),

@@ -23,6 +23,7 @@ from rich import progress
 
 from specdec import metrics, pytree, rng, sampling
 from specdec.base import UsageError
+from specdec.data import prompts as prompts_lib
 from specdec.data.packing import Row
 from specdec.decode import stats
 
@@ -201,13 +202,10 @@ def read_manifest(folder):
 
 def _setting(config, prompts, stops):
   """All that the rows depend on, as JSON gives it back."""
-  digest = hashlib.blake2b(digest_size=16)
-  for ids in prompts:
-    digest.update(np.array([len(ids), *ids], '<i4'))
   return {
     **dataclasses.asdict(config),
     'stops': sorted(map(int, stops)),
-    'prompts': digest.hexdigest(),
+    'prompts': prompts_lib.digest(prompts),
   }
 
 
