@@ -54,7 +54,8 @@ def test_a_rule_that_bends_the_law_is_refuted():
 def test_a_law_that_is_no_number_is_called_lossless():
   def law(proposal, target_probs):
     found = token.law(proposal, target_probs)
-    return jnp.where(proposal.tokens[0] == 1, jnp.nan, found)
+    # For some pairs, not the first: Python's max forgets a later NaN.
+    return jnp.where(jnp.any(proposal.probs == 1), jnp.nan, found)
 
   options = prove.Config(**_fields() | SMALL)
   figures = proofs.enumerate_rule(

@@ -205,7 +205,6 @@ def measure(
   drafter,
   place,
   repeats,
-  weights_bytes,
   feeds=None,
   progress=lambda: None,
 ) -> Measured:
@@ -217,12 +216,12 @@ def measure(
     drafter: base.Drafter.
     place: calls.Place.
     repeats: timed runs of each part.
-    weights_bytes: of the target, without copies in another layout.
     feeds: tokens a row.
     progress: called after every run.
   """
   found = programs(target, draft, drafter, place, feeds)
   times = timing.interleaved(found, repeats, progress)
+  weights_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(target[1]))
   return collect(times, drafter.gamma, place, weights_bytes)
 
 

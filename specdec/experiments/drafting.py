@@ -5,8 +5,6 @@ A config is a setup.DecodeConfig, or what has the same fields.
 
 import dataclasses
 
-import jax
-
 from specdec.base import Drafter, UsageError
 from specdec.decode import speculative
 from specdec.drafters import model, ngram, table
@@ -129,11 +127,5 @@ def measure_costs(config, target, draft, weights, place=COSTS_AT, feeds=None):
     drafter,
     place._replace(batch=config.batch_size, length=length),
     COSTS_REPEATS,
-    _weights_bytes(weights.target),
     feeds or speculative.feed_lengths(config.gamma),
   )
-
-
-def _weights_bytes(params):
-  """Bytes of a model's weights."""
-  return sum(leaf.nbytes for leaf in jax.tree.leaves(params))

@@ -37,8 +37,8 @@ CONTROLS = {
 }
 # Their law is right, their draws are not.
 SAMPLED_CONTROLS = {'draft noise again': controls.REUSE_NOISE}
-# What a policy that learns from round to round is asked for.
 REFUTED = 1  # exit code when a check is not as expected
+# Policies that learn from round to round.
 LEARNING_GAMMA = proofs.LOOP_GAMMA
 LEARNING = {
   'heuristic': heuristic.build(LEARNING_GAMMA),

@@ -9,7 +9,7 @@ import numpy as np
 
 from specdec import rng, sampling
 from specdec.base import Model, Weights
-from specdec.experiments import setup
+from specdec.experiments import calls, setup
 from specdec.models import costly, functional, markov
 from specdec.models.weights import Checkpoint
 
@@ -131,28 +131,8 @@ def forwards(config, model, params, feed):
   Returns:
     A function without arguments. Not compiled yet.
   """
-  batch = config.batch_size
-
-  @functools.partial(jax.jit, donate_argnums=1)
-  def loop(params, cache):
-    def step(_, carry):
-      cache, token = carry
-      fed = jnp.full((batch, feed), token)
-      output = model.apply(params, fed, cache)
-      # The next call depends on this one, so that none can be dropped.
-      token = (jnp.max(output.logits) > 1e9).astype(jnp.int32)
-      return output.cache._replace(length=cache.length), token
-
-    carry = cache, jnp.int32(0)
-    return jax.lax.fori_loop(0, config.rounds, step, carry)[0]
-
-  cache = model.init_cache(batch, config.max_length + feed)
   # The middle of a run of plain steps.
   middle = config.prompt_tokens + config.rounds // 2
-  box = [cache._replace(length=jnp.full(batch, middle, jnp.int32))]
-
-  def run():
-    box[0] = loop(params, box[0])
-    return box[0]
-
-  return run
+  place = calls.Place(config.batch_size, middle, config.rounds)
+  one = [calls.Call(0, feed)]
+  return calls.forwards([(model, params)], one, place, config.max_length)

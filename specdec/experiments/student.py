@@ -77,8 +77,7 @@ def body(config, target):
 
   Args:
     config: it has the fields `draft`, `target`, `draft_layers`, `size` and
-      `seed`, see
-      configs/distill.py.
+      `seed`, see configs/distill.py.
     target: Checkpoint.
 
   Returns:

@@ -54,10 +54,10 @@ class Linear(nnx.Module):
 def of_layer(kernels, layer, rows):
   """Multiplies with the kernel of one layer, each in an array of its own.
 
-  XLA on CPU copies a slice of a stack of weights before it multiplies with it.
-  A branch reads its array where it lies, and holds a call, no code: thirty of
-  them compile as fast as one. It halves the time of a product of one row, or
-  of forty.
+  XLA on CPU copies a slice of a stack of weights before it multiplies with it,
+  and with few rows the copy costs as much as the product. A branch reads its
+  array where it lies; it holds a call and no code, so that L of them compile
+  about as fast as one.
 
   Args:
     kernels: L arrays [out, in].
