@@ -16,13 +16,14 @@ GAMMA = 2
 PLACE = calls.Place(batch=2, length=5, steps=4)
 # Seconds of one call or round.
 TRUE_S = {
-  'target 1': 0.030,
-  'target 2': 0.050,
-  'target 3': 0.060,
-  'draft': 0.005,
-  'catch up': 0.009,
-  'forwards': 0.070,
-  'round': 0.075,
+  ('target', 1): 0.030,
+  ('target', 2): 0.050,
+  ('target', 3): 0.060,
+  ('draft',): 0.005,
+  ('catch up',): 0.009,
+  ('step', 0.0): 0.031,
+  ('forwards', 2): 0.070,
+  ('round', 2, 0.0): 0.075,
 }
 
 
@@ -41,20 +42,37 @@ def measured(monkeypatch, names=TRUE_S, changes=()):
     return run
 
   found = {name: program(truth[name], PLACE.steps) for name in names}
-  found['copy'] = program(0.1, 1)
+  found['copy',] = program(0.1, 1)
   times = timing.interleaved(found, 3)
-  return costs.collect(times, GAMMA, PLACE, 540_000_000)
+  return costs.collect(times, PLACE, 540_000_000)
 
 
 def test_ratios_of_medians(monkeypatch):
   found = measured(monkeypatch)
   assert_allclose(found.c, 5 / 30)
   assert_allclose([found.v(g) for g in range(3)], [1, 50 / 30, 60 / 30])
-  assert_allclose(found.rest_s, 0.005)
-  assert_allclose(found.overhead, 5 / 75)
+  assert_allclose(found.rest_s(GAMMA, 0.0), 0.005)
+  assert_allclose(found.overhead(GAMMA, 0.0), 5 / 75)
   assert_allclose(found.target[2], (0.050, 0.045, 0.055))
   # 2**28 bytes were read and as many written in a tenth of a second.
   assert_allclose(found.floor_s, 540e6 / (2 * 2**28 / 0.1))
+
+
+def test_the_rest_is_linear_between_the_measured_gammas(monkeypatch):
+  changes = {
+    ('forwards', 4): 0.080,
+    ('round', 4, 0.0): 0.095,
+    ('step', 1.0): 0.033,
+    ('round', 2, 1.0): 0.079,
+    ('round', 4, 1.0): 0.099,
+  }
+  found = measured(monkeypatch, {**TRUE_S, **changes}, changes)
+  assert found.gamma == 4 and found.temperatures == (0.0, 1.0)
+  rests = [found.rest_s(gamma, 0.0) for gamma in (1, 2, 3, 4, 5)]
+  assert_allclose(rests, (0.005, 0.005, 0.010, 0.015, 0.015))
+  assert_allclose(found.rest_s(3, 1.0), 0.014)
+  assert_allclose(found.overhead(4, 1.0), 19 / 99)
+  assert_allclose(found.summary()['rounds'][-1]['rest_ms'], 19.0)
 
 
 def test_the_costs_that_a_policy_takes(monkeypatch):
@@ -65,21 +83,21 @@ def test_the_costs_that_a_policy_takes(monkeypatch):
 
 
 def test_a_call_between_two_compiled_lengths_costs_the_longer(monkeypatch):
-  names = [name for name in TRUE_S if name != 'target 2']
+  names = [name for name in TRUE_S if name != ('target', 2)]
   found = measured(monkeypatch, names)
   assert_allclose(found.costs().target_s, (0.030, 0.060, 0.060))
 
 
 def test_a_drafter_without_a_model_costs_nothing_a_draft(monkeypatch):
-  names = [name for name in TRUE_S if name not in ('draft', 'catch up')]
+  names = [name for name in TRUE_S if name not in (('draft',), ('catch up',))]
   found = measured(monkeypatch, names)
   assert found.c == 0 and found.costs().catch_up_s == 0
   assert found.summary()['draft_ms'] is None
 
 
 def test_a_rest_too_small_to_be_measured_is_a_negative_cost(monkeypatch):
-  found = measured(monkeypatch, changes={'round': 0.069})
-  assert found.rest_s < 0
+  found = measured(monkeypatch, changes={('round', 2, 0.0): 0.069})
+  assert found.rest_s(GAMMA, 0.0) < 0
   assert found.costs().rest_s == 0
 
 
@@ -88,12 +106,14 @@ def programs():
   """What is timed of a Markov pair."""
   chain, target, draft = tiny.markov_pair(8)
   drafter = model.build(chain, GAMMA)
-  return costs.programs((chain, target), (chain, draft), drafter, PLACE)
+  return costs.programs(
+    (chain, target), (chain, draft), [drafter], PLACE, (0.0,)
+  )
 
 
 def test_everything_that_is_timed_runs_again_and_again(programs):
-  assert set(programs) == {*TRUE_S, 'copy'}
-  for name in ('target 2', 'catch up', 'round'):
+  assert set(programs) == {*TRUE_S, ('copy',)}
+  for name in (('target', 2), ('catch up',), ('round', 2, 0.0)):
     first, second = programs[name](), programs[name]()
     leaves = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
     assert first is not second
@@ -124,7 +144,9 @@ def test_lengths_that_say_nothing_of_a_round_are_refused():
   drafter = ngram.build(4, 3, 1)
   for feeds in ((1, 4), (2, 5)):
     with pytest.raises(UsageError, match=r'must hold 1 and reach gamma \+ 1'):
-      costs.programs((chain, target), (None, None), drafter, PLACE, feeds)
+      costs.programs(
+        (chain, target), (None, None), [drafter], PLACE, (0.0,), feeds
+      )
 
 
 def test_a_config_measures_for_the_policy_that_asks_for_it(monkeypatch):

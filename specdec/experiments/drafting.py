@@ -124,8 +124,9 @@ def measure_costs(config, target, draft, weights, place=COSTS_AT, feeds=None):
   return costs_lib.measure(
     (target, weights.target),
     (draft, weights.draft),
-    drafter,
+    [drafter],
     place._replace(batch=config.batch_size, length=length),
     COSTS_REPEATS,
+    (config.temperature,),
     feeds or speculative.feed_lengths(config.gamma),
   )
