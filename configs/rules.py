@@ -42,8 +42,9 @@ def get_config():
       kl_budget=0.1,  # nats a position
     ),
     prompts='',  # a JSON Lines file; '' is the built-in set
-    max_prompts=8,  # 0 is all
-    max_new_tokens=24,
+    max_prompts=16,  # 0 is all
+    rounds=12,  # of a prompt that are counted, all with gamma drafts
+    max_new_tokens=24,  # of the first batch, under the clock
     batch_size=8,
     seed=0,
     dtype='auto',  # float32 on CPU, bfloat16 on accelerators

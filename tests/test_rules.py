@@ -25,6 +25,7 @@ def fields(tmp_path_factory):
     'temperatures': (1.0,),
     'gammas': (2,),
     'prompts': str(folder / 'prompts.jsonl'),
+    'rounds': 5,
     'max_new_tokens': 12,
     'batch_size': 4,
   }
@@ -45,6 +46,17 @@ def test_every_cell_has_its_intervals_and_the_baseline_no_difference(finished):
     assert 1 <= cell['law_block_efficiency'][0] <= 3
   assert summary['cells'][0]['above_token'] == (0, 0, 0)
   assert (workdir / 'figures' / 'rules.png').stat().st_size > 10_000
+
+
+def test_every_counted_round_has_all_its_drafts(finished):
+  workdir, summary = finished
+  for row in map(json.loads, open(workdir / 'metrics.jsonl')):
+    assert row['drafted'] == 2 * row['rounds'] <= 2 * 5 * len(PROMPTS)
+    assert max(row['by_prompt']['rounds']) == 5
+  # Tokens that a stop did not cut off.
+  for cell in summary['cells']:
+    tokens = cell['rounds'] + cell['accepted']
+    assert cell['block_efficiency'][0] == tokens / cell['rounds']
 
 
 def test_law_expects_what_the_coins_give(finished):
@@ -93,6 +105,8 @@ def test_an_interrupted_run_goes_on_and_repeats_no_cell(
     ({'rules': ('token', 'magic')}, "rules = 'magic': it must be one of token"),
     ({'rules': ('block',)}, "add 'token', the baseline"),
     ({'gammas': (0,)}, 'gammas = 0: it must be at least 1'),
+    ({'rounds': 0}, 'rounds = 0: it must be at least 1'),
+    ({'rounds': 4_000}, 'max_new_tokens = 12001 it exceeds'),
     ({'temperatures': (-1.0,)}, 'sampling.temperature = -1.0'),
     ({'draft_layers': (7,)}, 'draft_layers = (7,): give some of 0..0'),
   ),

@@ -3,19 +3,21 @@
 Each cell decodes the same prompts. What is compared is block efficiency, as a
 mean over prompts with an interval, and as paired difference to the token rule.
 Beside the raw mean stands the Rao-Blackwell one, in which each round counts
-what the rule's law expects of its drafts instead of what the coins gave.
+what the rule's law expects of its drafts instead of what the coins gave. What
+is counted are rounds of gamma drafts alone: no budget cuts one short.
 """
 
 import dataclasses
 import functools
 import itertools
 
+import jax
 import numpy as np
 from rich import console as rich_console
 from rich import progress
 from rich import table as rich_table
 
-from specdec import metrics, sampling
+from specdec import metrics, rng, sampling
 from specdec.base import UsageError
 from specdec.data import prompts as prompts_lib
 from specdec.decode import autoregressive, speculative, stats
@@ -39,6 +41,7 @@ class Config:
   lossy: dict
   prompts: str
   max_prompts: int
+  rounds: int
   max_new_tokens: int
   batch_size: int
   seed: int
@@ -46,6 +49,7 @@ class Config:
 
   def __post_init__(self):
     checks.at_least('max_prompts', self.max_prompts, 0)
+    checks.at_least('rounds', self.rounds, 1)
     checks.at_least('max_new_tokens', self.max_new_tokens, 2)
     for gamma in self.gammas:
       checks.at_least('gammas', gamma, 1)
@@ -55,6 +59,10 @@ class Config:
       raise UsageError(f'rules = {self.rules}: add {BASELINE!r}, the baseline')
     for temperature in self.temperatures:
       sampling.params(1, temperature)
+
+  def budget(self, gamma):
+    """Tokens of a row that leave gamma drafts to every counted round."""
+    return self.rounds * (gamma + 1) + 1
 
   @property
   def decode(self):
@@ -91,7 +99,8 @@ def run(config, workdir):
   with console.status(f'reading {config.target}'):
     decoding = setup.load_decoding(config.decode)
   ids = [prompts_lib.encode(decoding.tokenizer, p) for p in prompts]
-  setup.check_lengths(ids, config.max_new_tokens, decoding.target.max_length)
+  most = max(config.max_new_tokens, config.budget(max(config.gammas)))
+  setup.check_lengths(ids, most, decoding.target.max_length)
   # The file behind a name may change between two runs.
   digest = {'prompts_digest': prompts_lib.digest(ids)}
   workdir, rows = metrics.resume(workdir, dataclasses.asdict(config) | digest)
@@ -143,34 +152,29 @@ def measure(config, decoding, batches, name, gamma, temperatures):
     'speculative': speculative.build(decoding.target, drafter, rule),
     'autoregressive': baseline(decoding.target, rule.shares_noise),
   }
-  max_len = max(len(ids) for b in batches for ids in b.ids)
-  max_len += config.max_new_tokens
-
-  def loop(decoder, temperature):
-    return timed.loop(
-      decoder,
-      decoding.weights,
-      sampling.params(config.batch_size, temperature),
-      config.seed,
-      decoding.stop_tokens,
-      max_len,
-    )
+  longest = max(len(ids) for b in batches for ids in b.ids)
 
   for temperature in temperatures:
-    count = loop(counted, temperature)
-    results = [count(batch) for batch in batches]
+    params = sampling.params(config.batch_size, temperature)
+    counters = [
+      count(config, decoding, counted, gamma, batch, params, longest)
+      for batch in batches
+    ]
+    whole = jax.tree.map(lambda *parts: np.concatenate(parts), *counters)
     speeds = {}
     for kind, decoder in clocked.items():
-      clock = loop(decoder, temperature)
+      clock = timed.loop(
+        decoder,
+        decoding.weights,
+        params,
+        config.seed,
+        decoding.stop_tokens,
+        longest + config.max_new_tokens,
+      )
       timed.compile_s(clock, batches[0])
       result = clock(batches[0])
       tokens = result.counters.committed.sum()
       speeds[f'{kind}_tokens_per_s'] = stats.rate(tokens, result.decode_s)
-    counters = [
-      [np.asarray(leaf[: batch.count]) for leaf in result.counters]
-      for batch, result in zip(batches, results, strict=True)
-    ]
-    whole = timed.Counters(*map(np.concatenate, zip(*counters, strict=True)))
     yield {
       'rule': name,
       'lossless': rule.lossless,
@@ -183,6 +187,37 @@ def measure(config, decoding, batches, name, gamma, temperatures):
         for field in ('rounds', 'drafted', 'accepted', 'committed', 'expected')
       },
     }
+
+
+def count(config, decoding, decoder, gamma, batch, params, longest):
+  """What became of the first rounds of a batch.
+
+  Args:
+    config: Config.
+    decoding: setup.Decoding.
+    decoder: Decoder.
+    gamma: drafts of a round.
+    batch: timed.Batch.
+    params: SamplingParams.
+    longest: tokens of the longest prompt of all batches.
+
+  Returns:
+    Counters of the batch's rows but its fillers, on the host.
+  """
+  budget = config.budget(gamma)
+  state = decoder.init(
+    decoding.weights,
+    batch.ids,
+    rng.sequence_keys(config.seed, len(batch.ids), batch.start),
+    params,
+    [budget if given else 0 for given in batch.budgets],
+    decoding.stop_tokens,
+    longest + budget,
+  )
+  rounds = decoder.stream(decoding.weights, state)
+  for _, (after, _) in zip(range(config.rounds), rounds, strict=False):
+    state = after
+  return jax.tree.map(lambda x: np.asarray(x)[: batch.count], state.counters)
 
 
 @functools.cache
@@ -216,7 +251,7 @@ def summarize(config, rows):
     'draft': config.draft,
     'draft_layers': len(config.draft_layers),
     'prompts': len(rows[0]['by_prompt']['rounds']),
-    'max_new_tokens': config.max_new_tokens,
+    'rounds': config.rounds,
     'batch_size': config.batch_size,
     'cells': cells,
   }
@@ -230,8 +265,7 @@ def efficiencies(row, accepted='accepted'):
     accepted: 'accepted', or 'expected' for what the law says.
 
   Returns:
-    ([N], [N]). Drafts that a stop or the budget cut off count as accepted;
-    the last rounds before the budget draft less, under every rule.
+    ([N], [N]). Drafts that a stop cut off count as accepted.
   """
   counts = {name: np.array(v) for name, v in row['by_prompt'].items()}
   return counts['rounds'] + counts[accepted], counts['rounds']
