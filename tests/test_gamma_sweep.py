@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 from test_generate import PROMPTS, write_model
 from test_run import config
 
+from specdec import metrics
 from specdec.base import UsageError
 from specdec.experiments import gamma_sweep, gamma_sweep_summary, sweeping
 
@@ -34,11 +35,9 @@ def fields(tmp_path_factory):
   }
 
 
-@pytest.fixture(scope='module')
-def finished(fields, tmp_path_factory):
-  """A run that was cut off within a draft, and went on."""
-  workdir = tmp_path_factory.mktemp('sweep') / 'run'
-  append, left = gamma_sweep.metrics.append, [3]
+def cut_off(run, config, workdir, rows):
+  """The summary of a run that was cut off after so many rows, and went on."""
+  append, left = metrics.append, [rows]
 
   def cut(*args):
     if not left[0]:
@@ -47,13 +46,29 @@ def finished(fields, tmp_path_factory):
     append(*args)
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(gamma_sweep.metrics, 'append', cut)
+    patch.setattr(metrics, 'append', cut)
     with pytest.raises(KeyboardInterrupt):
-      gamma_sweep.run(config('gamma_sweep', **fields), workdir)
+      run(config, workdir)
   before = (workdir / 'metrics.jsonl').read_text()
-  summary = gamma_sweep.run(config('gamma_sweep', **fields), workdir)
+  assert before.count('\n') == rows
+  summary = run(config, workdir)
   assert (workdir / 'metrics.jsonl').read_text().startswith(before)
-  return workdir, summary
+  return summary
+
+
+def refused(run, name, changes, line, workdir):
+  """A field is refused in one line, before a model is read."""
+  with pytest.raises(UsageError) as error:
+    run(config(name, **{'target': 'none', **changes}), workdir)
+  assert line in str(error.value) and '\n' not in str(error.value)
+  assert not workdir.exists()
+
+
+@pytest.fixture(scope='module')
+def finished(fields, tmp_path_factory):
+  workdir = tmp_path_factory.mktemp('sweep') / 'run'
+  fields = config('gamma_sweep', **fields)
+  return workdir, cut_off(gamma_sweep.run, fields, workdir, 3)
 
 
 def test_every_batch_is_run_once_and_every_cell_is_there(finished):
@@ -136,6 +151,7 @@ def test_predictions_of_a_row_that_is_known():
   assert_allclose(found.constant_alpha, 1.75 / (2 * 0.5 + 1))
   assert_allclose(found.by_position, 12 / (1 + 5 * (2 * 0.5 + 1)))
   assert_allclose(found.measured_costs, 12 * 1.25 / (1.1 + 5 * 3.3))
+  assert_allclose(found.tokens_per_s, 12 / (1.1 + 5 * 3.3))
 
 
 @pytest.mark.parametrize(
@@ -154,15 +170,11 @@ def test_predictions_of_a_row_that_is_known():
   ),
 )
 def test_a_bad_field_is_refused_before_a_model_is_read(tmp_path, changes, line):
-  with pytest.raises(UsageError) as error:
-    gamma_sweep.run(
-      config('gamma_sweep', **{'target': 'none', **changes}), tmp_path / 'run'
-    )
-  assert line in str(error.value) and '\n' not in str(error.value)
-  assert not (tmp_path / 'run').exists()
+  refused(gamma_sweep.run, 'gamma_sweep', changes, line, tmp_path / 'run')
 
 
 def test_other_rules_are_not_predicted_where_they_keep_other_drafts():
   row = {'rule': 'block', 'temperature': 1.0, 'lossless': True}
-  found = gamma_sweep_summary._predicted([row], PRICE, 2)
-  assert found == {'predicted': None}
+  assert not gamma_sweep_summary.is_predicted(row)
+  for change in ({'rule': 'token'}, {'temperature': 0.0}):
+    assert gamma_sweep_summary.is_predicted(row | change)

@@ -56,7 +56,7 @@ def load(path=None, limit=None):
   ]
   if not prompts:
     raise UsageError(f'prompts = {str(path)!r}: the file holds no prompt')
-  return _evenly(prompts, limit)
+  return evenly(prompts, limit)
 
 
 def gather(paths, side='all', held_out=0.1, limit=None):
@@ -99,7 +99,7 @@ def gather(paths, side='all', held_out=0.1, limit=None):
         f'prompts = {str(path)!r}: none is left on the side {side!r} of'
         f' held_out = {held_out}; give more prompts, or another fraction'
       )
-    chosen += _evenly(here, limit)
+    chosen += evenly(here, limit)
   return chosen
 
 
@@ -122,10 +122,11 @@ def digest(ids):
   return found.hexdigest()
 
 
-def _evenly(prompts, limit):
-  if limit is None or limit >= len(prompts):
-    return prompts
-  return [prompts[i * len(prompts) // limit] for i in range(limit)]
+def evenly(items, limit):
+  """At most `limit` items of a list, evenly over it; None keeps all."""
+  if limit is None or limit >= len(items):
+    return items
+  return [items[i * len(items) // limit] for i in range(limit)]
 
 
 def _parse(where, line):

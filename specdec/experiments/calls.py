@@ -29,7 +29,26 @@ class Place(NamedTuple):
   steps: int  # times that the work is done in one run
 
 
-def forwards(models, calls, place, rows):
+def caches(models, place, room):
+  """A box for `forwards`: it holds caches that several of them share.
+
+  Args:
+    models: list of (base.Model, params).
+    place: Place.
+    room: tokens that each cache has room for, those of the longest call
+      beyond the others'.
+  """
+  empty = tuple(
+    # A length of its own for each: what is donated must not be shared.
+    model.init_cache(place.batch, room)._replace(
+      length=jnp.full(place.batch, place.length, jnp.int32)
+    )
+    for model, _ in models
+  )
+  return [(empty, jnp.int32(0))]
+
+
+def forwards(models, calls, place, rows, box=None):
   """Model calls and no more.
 
   Args:
@@ -37,6 +56,7 @@ def forwards(models, calls, place, rows):
     calls: list of Call, made in turn in each step.
     place: Place.
     rows: tokens that the caches have room for.
+    box: of `caches`, of the same models and place; None is one of its own.
 
   Returns:
     A function without arguments.
@@ -44,28 +64,22 @@ def forwards(models, calls, place, rows):
 
   def loop(params, carry):
     def step(_, carry):
-      caches, token = list(carry[0]), carry[1]
+      held, token = list(carry[0]), carry[1]
       for call in calls:
-        cache = caches[call.model]
+        cache = held[call.model]
         tokens = jnp.full((place.batch, call.tokens), token)
         apply = models[call.model][0].apply
         output = apply(params[call.model], tokens, cache)
-        caches[call.model] = output.cache._replace(length=cache.length)
+        held[call.model] = output.cache._replace(length=cache.length)
         # The next call depends on this one, so that none can be dropped.
         token = _zero(output, call)
-      return tuple(caches), token
+      return tuple(held), token
 
     return jax.lax.fori_loop(0, place.steps, step, carry)
 
   room = rows + max(call.tokens for call in calls)
-  caches = tuple(
-    # A length of its own for each: what is donated must not be shared.
-    model.init_cache(place.batch, room)._replace(
-      length=jnp.full(place.batch, place.length, jnp.int32)
-    )
-    for model, _ in models
-  )
-  return again(loop, [params for _, params in models], (caches, jnp.int32(0)))
+  box = caches(models, place, room) if box is None else box
+  return again(loop, [params for _, params in models], box)
 
 
 def rounds(decoder, weights, place, rows, **fields):
@@ -100,13 +114,18 @@ def rounds(decoder, weights, place, rows, **fields):
     rows - place.length,
     max_len=rows,
   )
-  return again(loop, weights, state)
+  return again(loop, weights, [state])
 
 
-def again(loop, weights, state):
-  """A function without arguments whose state lives on from run to run."""
+def again(loop, weights, box):
+  """A function without arguments whose state lives on from run to run.
+
+  Args:
+    loop: (weights, state) -> state.
+    weights: of every run.
+    box: a list with the state, which no run keeps to itself.
+  """
   jitted = jax.jit(loop, donate_argnums=1)
-  box = [state]
 
   def run():
     box[0] = jitted(weights, box[0])

@@ -8,6 +8,13 @@ def at_least(field, value, least):
   require(field, value, value >= least, f'at least {least}')
 
 
+def distinct(field, values, least=1):
+  """Refuses a tuple with the same value twice, or of fewer than `least`."""
+  if len(set(values)) < len(values) or len(values) < least:
+    wanted = 'one or more' if least else 'none, or more'
+    raise UsageError(f'{field} = {values}: give {wanted}, all different')
+
+
 def one_of(field, value, choices):
   """Refuses a value that is not among `choices`."""
   names = ', '.join(map(str, choices))

@@ -176,8 +176,11 @@ def programs(target, draft, drafters, place, temperatures, feeds=None):
   models = [target] if draft[0] is None else [target, draft]
   weights = Weights(target[1], draft[1])
 
+  # At a large batch caches are most of the memory: one set serves all.
+  box = calls.caches(models, place, rows + gamma + 1)
+
   def forwards(*each):
-    return calls.forwards(models, each, place, rows)
+    return calls.forwards(models, each, place, rows, box)
 
   def steps(decoder, weights):
     return {

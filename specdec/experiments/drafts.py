@@ -12,7 +12,7 @@ import re
 from typing import NamedTuple
 
 from specdec.base import UsageError
-from specdec.experiments import drafting, setup
+from specdec.experiments import checks, drafting, setup
 
 _LABEL = re.compile(r'([\w .+-]+)=(.+)')
 _LAYERS = re.compile(r'(.+)@([\d,-]+)')
@@ -57,6 +57,23 @@ def parse(text) -> Draft:
     raise UsageError(
       f'drafts: {text!r} names no layers; write them as MODEL@0,1,10-19'
     ) from error
+
+
+def parse_all(texts):
+  """Reads a list of drafts.
+
+  Returns:
+    A list of Draft.
+
+  Raises:
+    UsageError: there is none, one is there twice or cannot be read, or two
+      have one label.
+  """
+  checks.distinct('drafts', texts)
+  found = [parse(text) for text in texts]
+  if len({draft.label for draft in found}) < len(found):
+    raise UsageError(f'drafts = {texts}: give each another label')
+  return found
 
 
 def _layers(text):

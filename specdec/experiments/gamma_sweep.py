@@ -12,10 +12,8 @@ fixed gamma that turned out best, by kind of prompt.
 import dataclasses
 
 from rich import console as rich_console
-from rich import progress
 
-from specdec import metrics, sampling
-from specdec.base import UsageError
+from specdec import sampling
 from specdec.data import prompts as prompts_lib
 from specdec.drafters.policies import cost_aware
 from specdec.experiments import (
@@ -23,7 +21,7 @@ from specdec.experiments import (
   drafting,
   drafts,
   replay,
-  setup,
+  sweep_run,
   sweeping,
   timed,
 )
@@ -54,11 +52,9 @@ class Config:
     checks.at_least('max_prompts', self.max_prompts, 0)
     checks.at_least('max_new_tokens', self.max_new_tokens, 2)
     checks.at_least('repeats', self.repeats, 1)
-    for field in ('drafts', 'rules', 'temperatures', 'gammas', 'policies'):
-      values = getattr(self, field)
-      least = 'none, or more' if field == 'policies' else 'one or more'
-      if len(set(values)) < len(values) or not (values or least[0] == 'n'):
-        raise UsageError(f'{field} = {values}: give {least}, all different')
+    for field in ('rules', 'temperatures', 'gammas'):
+      checks.distinct(field, getattr(self, field))
+    checks.distinct('policies', self.policies, least=0)
     for gamma in self.gammas:
       checks.at_least('gammas', gamma, 0)
     checks.at_least('gammas: the greatest', max(self.gammas), 1)
@@ -66,9 +62,6 @@ class Config:
       checks.one_of('policies', policy, set(drafting.POLICIES) - {'fixed'})
     for temperature in self.temperatures:
       sampling.params(1, temperature)
-    labels = [draft.label for draft in self.parsed]
-    if len(set(labels)) < len(labels):
-      raise UsageError(f'drafts = {self.drafts}: give each another label')
     for draft in self.parsed:
       for rule in self.rules:
         self.decode(draft, rule)
@@ -76,7 +69,7 @@ class Config:
   @property
   def parsed(self):
     """The drafts, a list of drafts.Draft."""
-    return [drafts.parse(text) for text in self.drafts]
+    return drafts.parse_all(self.drafts)
 
   @property
   def loops(self):
@@ -116,37 +109,29 @@ def run(config, workdir):
   config = Config(**fields)
   prompts = prompts_lib.load(config.prompts, config.max_prompts or None)
   console = rich_console.Console(highlight=False, soft_wrap=True)
-  with console.status(f'reading {config.target} and its drafts'):
-    first = config.decode(config.parsed[0], config.rules[0])
-    target = setup.load_target(first)
-    decodings = {
-      draft: setup.load_decoding(config.decode(draft, config.rules[0]), target)
-      for draft in config.parsed
-    }
-  ids = [prompts_lib.encode(target.checkpoint.tokenizer, p) for p in prompts]
-  context = min(d.target.max_length for d in decodings.values())
-  setup.check_lengths(ids, config.max_new_tokens, context)
-  # The file behind a name may change between two runs.
-  digest = {'prompts_digest': prompts_lib.digest(ids)}
-  workdir, rows = metrics.resume(workdir, dataclasses.asdict(config) | digest)
+  decodings, ids = sweep_run.load(
+    console,
+    {draft: config.decode(draft, config.rules[0]) for draft in config.parsed},
+    prompts,
+    config.max_new_tokens,
+  )
   kinds = [prompt.kind for prompt in prompts]
-  with progress.Progress(
-    console=console, transient=True, disable=not console.is_terminal
-  ) as bar:
-    cells = len(decodings) * len(config.rules) * len(config.temperatures)
-    task = bar.add_task('prompts', total=cells * len(ids))
+
+  def found(rows):
     for draft, decoding in decodings.items():
-      for row in sweep(config, draft, decoding, ids, kinds, rows):
-        metrics.append(workdir, row)
-        rows.append(row)
-        bar.update(task, completed=sum(len(r.get('kinds', ())) for r in rows))
-        bar.console.print(summary_lib.line(row))
-  summary = summary_lib.summarize(dataclasses.asdict(config), rows)
-  metrics.summarize(workdir, summary)
-  plot.draw(workdir)
-  summary_lib.report(console, summary)
-  console.print(f'\n{workdir / "summary.json"}')
-  return summary
+      yield from sweep(config, draft, decoding, ids, kinds, rows)
+
+  cells = len(decodings) * len(config.rules) * len(config.temperatures)
+  return sweep_run.run(
+    console,
+    workdir,
+    dataclasses.asdict(config),
+    ids,
+    found,
+    cells * len(ids),
+    summary_lib,
+    plot,
+  )
 
 
 def sweep(config, draft, decoding, ids, kinds, done):
@@ -169,12 +154,11 @@ def sweep(config, draft, decoding, ids, kinds, done):
   max_len = max(map(len, ids)) + config.max_new_tokens
   price = next((row for row in done if 'costs' in row), None)
   if price is None:
-    length = sum(map(len, ids)) // len(ids) + config.max_new_tokens // 2
     price = label | sweeping.prices(
       config.decode(draft, config.rules[0]),
       decoding,
       config.temperatures,
-      length,
+      sweeping.cached_tokens(batches, config.max_new_tokens),
       config.repeats,
     )
     yield price
@@ -188,18 +172,12 @@ def sweep(config, draft, decoding, ids, kinds, done):
       decoders[loop] = sweeping.decoder_of(decode, loop, decoding, costs)
     for temperature in config.temperatures:
       cell = label | {'rule': name, 'temperature': temperature}
-      starts = {
-        row['start']
-        for row in done
-        if 'start' in row and cell.items() <= row.items()
-      }
-      left = [batch for batch in batches if batch.start not in starts]
       for batch, row in sweeping.measure(
         decode,
         decoding,
         decoders,
         read,
-        left,
+        sweeping.left(batches, done, cell),
         temperature,
         config.seed,
         max_len,

@@ -1,12 +1,6 @@
 """From the rows of a gamma sweep to its figures and its tables."""
 
-import jax
-import numpy as np
-from rich import table as rich_table
-
-from specdec import metrics
-from specdec.decode import stats
-from specdec.experiments import intervals, setup, sweeping
+from specdec.experiments import intervals, sweep_cells, tables
 
 ALL = 'all'  # prompts of every kind
 
@@ -33,72 +27,30 @@ def summarize(config, rows):
     group.sort(key=lambda row: row['start'])
     label = dict(zip(('draft', 'rule', 'temperature'), key, strict=True))
     for number, loop in enumerate(group[0]['loops']):
-      cell = label | _cell(group, number)
-      if loop['policy'] == 'fixed':
-        cell |= _predicted(group, prices[key[0]], loop['gamma'])
-        if cell['predicted']:
-          gain = cell['speedup'].value
-          cell['efficiency'] = gain / cell['predicted']['measured_costs']
+      cell = label | sweep_cells.cell(group, number)
+      cell |= {'lossless': group[0]['lossless'], 'predicted': None}
+      if loop['policy'] == 'fixed' and is_predicted(group[0]):
+        cell |= sweep_cells.predicted(
+          group, prices[key[0]], label['temperature'], cell
+        )
       cells.append(cell)
     policies += [label | row for row in _policies(group)]
-  found = [c['efficiency'] for c in cells if c.get('efficiency')]
   return {
-    'target': config['target'],
+    **sweep_cells.head(config),
     'drafts': dict(zip(prices, config['drafts'], strict=True)),
-    'device': jax.devices()[0].device_kind,
-    'dtype': setup.dtype_of(config['dtype']),
-    'versions': metrics.versions(),
     'prompts': sum(len(r['kinds']) for r in next(iter(groups.values()))),
-    'max_new_tokens': config['max_new_tokens'],
     'batch_size': config['batch_size'],
     'costs': {name: price['measured'] for name, price in prices.items()},
-    'efficiency': {
-      'cells': len(found),
-      'least': min(found),
-      'median': float(np.median(found)),
-      'greatest': max(found),
-    }
-    if found
-    else None,
-    'differ': sum(cell['differ'] or 0 for cell in cells),
+    **sweep_cells.totals(cells),
     'cells': cells,
     'policies': policies,
   }
 
 
-def _cell(rows, number):
-  """One loop beside the autoregressive one."""
-  loops = [row['loops'][number] for row in rows]
-  plain = [row['plain'] for row in rows]
-  drafted, accepted = (
-    np.sum([loop[name] for loop in loops], 0)
-    for name in ('drafted_at', 'accepted_at')
-  )
-  differ = [loop['differ'] for loop in loops if loop['differ'] is not None]
-  return {
-    'gamma': loops[0]['gamma'],
-    'policy': loops[0]['policy'],
-    'lossless': rows[0]['lossless'],
-    'block_efficiency': intervals.ratio(
-      _column(loops, 'tokens'), _column(loops, 'rounds')
-    ),
-    'accept_rate_by_position': list(map(stats.rate, accepted, drafted)),
-    'tokens_per_s': stats.rate(*(sum(x) for x in _speed(loops))),
-    'autoregressive_tokens_per_s': stats.rate(*(sum(x) for x in _speed(plain))),
-    'speedup': intervals.ratio_quotient(_speed(loops), _speed(plain)),
-    'differ': sum(differ) if differ else None,
-    'predicted': None,
-  }
-
-
-def _predicted(rows, price, gamma):
-  """The predictions of a fixed gamma, where the token rule's hold."""
-  first = rows[0]
-  is_greedy = first['temperature'] == 0 and first['lossless']
-  if first['rule'] != 'token' and not is_greedy:
-    return {'predicted': None}
-  found = sweeping.predict(rows, price, first['temperature'], gamma)
-  return {'predicted': found._asdict()}
+def is_predicted(row):
+  """Do the token rule's rounds hold for a row of metrics.jsonl?"""
+  is_greedy = row['temperature'] == 0 and row['lossless']
+  return row['rule'] == 'token' or is_greedy
 
 
 def _policies(rows):
@@ -120,13 +72,14 @@ def _policies(rows):
   for kind in [ALL, *kinds] if apart else [ALL]:
     here = [row for row in rows if kind in (ALL, *row['kinds'])]
     speeds = [
-      _speed([row['loops'][n] for row in here]) for n in range(len(loops))
+      sweep_cells.speed([row['loops'][n] for row in here])
+      for n in range(len(loops))
     ]
-    plain = _speed([row['plain'] for row in here])
+    plain = sweep_cells.speed([row['plain'] for row in here])
     best = max(fixed, key=lambda n: sum(speeds[n][0]) / sum(speeds[n][1]))
     for policy, number in chosen.items():
       others = {
-        f'over_{other}': intervals.ratio_quotient(speeds[number], speeds[n])
+        f'over_{other}': sweep_cells.quotient(speeds[number], speeds[n])
         for other, n in chosen.items()
         if other != policy
       }
@@ -135,44 +88,26 @@ def _policies(rows):
         'kind': kind,
         'prompts': sum(len(row['kinds']) for row in here),
         'best_gamma': loops[best]['gamma'],
-        'speedup': intervals.ratio_quotient(speeds[number], plain),
-        'best_speedup': intervals.ratio_quotient(speeds[best], plain),
-        'of_best': intervals.ratio_quotient(speeds[number], speeds[best]),
+        'speedup': sweep_cells.quotient(speeds[number], plain),
+        'best_speedup': sweep_cells.quotient(speeds[best], plain),
+        'of_best': sweep_cells.quotient(speeds[number], speeds[best]),
         **others,
       }
-
-
-def _speed(loops):
-  """Tokens and seconds, one a batch."""
-  return _column(loops, 'tokens'), _column(loops, 'seconds')
-
-
-def _column(loops, name):
-  return np.array([loop[name] for loop in loops], float)
 
 
 def line(row):
   """One row, while the run goes on."""
   if 'costs' in row:
-    costs = row['costs']
-    return (
-      f'{row["draft"]}: a target call takes {1e3 * costs["target_s"][0]:.1f} ms'
-      f' for 1 token and {1e3 * costs["target_s"][-1]:.1f} for'
-      f' {len(costs["target_s"])}, a draft {1e3 * costs["draft_s"]:.1f} ms'
-    )
-  plain = row['plain']['tokens'] / row['plain']['seconds']
-  gains = ' '.join(
-    f'{loop["tokens"] / loop["seconds"] / plain:.2f}' for loop in row['loops']
-  )
+    return sweep_cells.costs_line(row['draft'], row)
   return (
     f'{row["draft"]}  {row["rule"]}  T {row["temperature"]:g}'
-    f'  from prompt {row["start"]}: {gains}'
+    f'  from prompt {row["start"]}: {sweep_cells.gains(row)}'
   )
 
 
 def report(console, summary):
   """Prints the tables."""
-  table = _table(
+  table = tables.build(
     'draft', 'rule', 'T', 'gamma', 'block\neff.', 'pre-\ndicted', 'speed-\nup',
     '\n95 %', 'one\nalpha', 'by posi-\ntion', 'with\ncosts', 'effi-\nciency',
   )  # fmt: skip
@@ -186,14 +121,14 @@ def report(console, summary):
       f'{cell["temperature"]:g}',
       str(cell['gamma']) if is_fixed else cell['policy'],
       f'{cell["block_efficiency"][0]:.2f}',
-      _number(predicted.get('block_efficiency')),
+      tables.number(predicted.get('block_efficiency')),
       f'{gain.value:.2f}',
-      f'{gain.low:.2f}-{gain.high:.2f}',
+      tables.bounds(gain),
       *(
-        _number(predicted.get(name))
+        tables.number(predicted.get(name))
         for name in ('constant_alpha', 'by_position', 'measured_costs')
       ),
-      _number(cell.get('efficiency')),
+      tables.number(cell.get('efficiency')),
     )
   console.print()
   console.print(table)
@@ -210,7 +145,7 @@ def report(console, summary):
 
 
 def _policy_table(policies):
-  table = _table(
+  table = tables.build(
     'draft', 'T', 'policy', 'prompts', 'speed-\nup', '\n95 %', 'best\ngamma',
     'its\nspeedup', 'of\nit', '\n95 %',
   )  # fmt: skip
@@ -225,21 +160,10 @@ def _policy_table(policies):
       row['policy'],
       row['kind'],
       f'{gain.value:.2f}',
-      f'{gain.low:.2f}-{gain.high:.2f}',
+      tables.bounds(gain),
       str(row['best_gamma']),
       f'{best.value:.2f}',
       f'{share.value:.3f}',
-      f'{share.low:.3f}-{share.high:.3f}',
+      tables.bounds(share, 3),
     )
   return table
-
-
-def _table(*names):
-  table = rich_table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-  for number, name in enumerate(names):
-    table.add_column(name, justify='right' if number else 'left')
-  return table
-
-
-def _number(value):
-  return '-' if value is None else f'{value:.2f}'

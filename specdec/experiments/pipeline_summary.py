@@ -2,9 +2,7 @@
 
 import json
 
-from rich import table as rich_table
-
-from specdec.experiments import intervals
+from specdec.experiments import intervals, tables
 from specdec.experiments import pipeline_phases as phases
 from specdec.plots import acceptance as plot
 
@@ -68,7 +66,7 @@ def _read(folder):
 
 def report(console, summary):
   """Prints the tables."""
-  table = _table(
+  table = tables.build(
     'prompts', 'draft', 'T', 'over-\nlap', 'accept\nrate', 'block\neff.',
     'round\ncost', 'speed-\nup',
   )  # fmt: skip
@@ -79,15 +77,15 @@ def report(console, summary):
         plot.short(cell['draft'], 20),
         f'{cell["temperature"]:g}',
         *(
-          _number(cell[figure] and cell[figure][0], digits)
+          tables.number(cell[figure] and cell[figure][0], digits)
           for figure, digits in (
             ('overlap', 3),
             ('accept_rate', 3),
             ('block_efficiency', 2),
           )
         ),
-        _number(cell['round_cost'], 2),
-        _number(cell['speedup'], 2),
+        tables.number(cell['round_cost'], 2),
+        tables.number(cell['speedup'], 2),
       )
   console.print()
   console.print(table)
@@ -95,7 +93,9 @@ def report(console, summary):
     'round cost: in autoregressive steps; a block efficiency above it is a'
     ' speedup\n'
   )
-  table = _table('overlap on', 'undistilled', 'distilled', 'mass on the head')
+  table = tables.build(
+    'overlap on', 'undistilled', 'distilled', 'mass on the head'
+  )
   for name, found in summary['limits'].items():
     table.add_row(
       name.replace('_', ' '),
@@ -114,19 +114,8 @@ def report(console, summary):
   )
 
 
-def _table(*names):
-  table = rich_table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-  for number, name in enumerate(names):
-    table.add_column(name, justify='right' if number else 'left')
-  return table
-
-
 def _interval(found):
   if found is None:
     return '1'
   value, low, high = found
   return f'{value:.3f} ({low:.2f}-{high:.2f})'
-
-
-def _number(value, digits):
-  return '-' if value is None else f'{value:.{digits}f}'

@@ -52,13 +52,15 @@ def model_reader(compare, batch_size):
 
   Returns:
     (weights, rows, SamplingParams, gamma, max_len) -> a list of Text, one a
-    row. It compiles once for all weights, temperatures and gammas.
+    row. It compiles once for all weights, temperatures and gammas. The
+    parameters are of batch_size rows or more, all alike.
   """
   jitted = jax.jit(lambda *args: compare(*args).kept)
 
   def read(weights, rows, params, gamma, max_len):
     padded = packing.pad(rows, max_len - 1)
     longest = max(row.tokens.size for row in rows)
+    params = jax.tree.map(lambda x: x[:batch_size], params)
     parts = [
       jax.device_get(jitted(weights, batch.tokens, params, longest))
       for batch in packing.in_order(padded, batch_size)

@@ -98,6 +98,35 @@ def prices(config, decoding, temperatures, length, repeats):
   }
 
 
+def cached_tokens(batches, max_new_tokens):
+  """The cached length of the longest row, halfway through a reply.
+
+  It is what attention works over, whatever the other rows of a batch hold.
+
+  Args:
+    batches: of timed.batches.
+    max_new_tokens: of a reply.
+  """
+  longest = [max(map(len, batch.ids)) for batch in batches]
+  return sum(longest) // len(longest) + max_new_tokens // 2
+
+
+def left(batches, rows, cell):
+  """The batches that a cell still lacks.
+
+  Args:
+    batches: of timed.batches.
+    rows: of metrics.jsonl.
+    cell: dict of what all rows of the cell hold.
+  """
+  starts = {
+    row['start']
+    for row in rows
+    if 'start' in row and cell.items() <= row.items()
+  }
+  return [batch for batch in batches if batch.start not in starts]
+
+
 def round_s(price, temperature, gamma):
   """Seconds of a round by the drafts of its longest row, float [gamma + 1].
 
@@ -157,6 +186,7 @@ def measure(
     texts = [output['tokens'] for output in plain.outputs]
     row = {
       'start': batch.start,
+      'count': batch.count,
       'plain': _figures(batch, plain),
       'loops': [
         {
@@ -230,6 +260,7 @@ class Prediction(NamedTuple):
   constant_alpha: float  # speedup of Leviathan's Theorem 3.8, v = 1
   by_position: float  # the same, with replayed rounds
   measured_costs: float  # speedup by replayed rounds and what each takes
+  tokens_per_s: float  # by the same
 
 
 def predict(rows, price, temperature, gamma) -> Prediction:
@@ -257,10 +288,12 @@ def predict(rows, price, temperature, gamma) -> Prediction:
   c = price['costs']['draft_s'] / price['costs']['target_s'][0]
   step_s = price['by_temperature'][f'{temperature:g}']['step_s']
   drafts = np.arange(gamma + 1)
+  seconds = calls @ round_s(price, temperature, gamma)
   return Prediction(
     tokens / rounds,
     list(map(stats.rate, accepted, drafted)),
     float(theory.speedup(overlap / count, gamma, c)),
     steps / (calls @ (drafts * c + 1)),
-    steps * step_s / (calls @ round_s(price, temperature, gamma)),
+    steps * step_s / seconds,
+    tokens / seconds,
   )

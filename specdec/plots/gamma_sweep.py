@@ -63,10 +63,9 @@ def _series(ax, cells, colour, shift):
   """The points of one draft and rule, and its curves."""
   cells = sorted(cells, key=lambda cell: cell['gamma'])
   gammas = [cell['gamma'] for cell in cells]
-  value, low, high = zip(*(cell['speedup'] for cell in cells), strict=True)
+  value = [cell['speedup'][0] for cell in cells]
   places = [gamma + shift for gamma in gammas]
-  ax.plot(places, value, 'o', color=colour, markersize=5)
-  ax.vlines(places, low, high, color=colour, linewidth=1.5)
+  style.points(ax, places, [cell['speedup'] for cell in cells], colour)
   best = max(range(len(cells)), key=value.__getitem__)
   _ring(ax, places[best], value[best], colour)
   if not all(cell['predicted'] for cell in cells):

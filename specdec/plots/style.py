@@ -89,6 +89,23 @@ def panels(columns, title, width_in=11.0, height_in=5.0, **kwargs):
   return figure, list(axes[0])
 
 
+def points(ax, places, found, colour, marker='o'):
+  """Figures as marks, with the interval of each that has one.
+
+  Args:
+    ax: of a figure.
+    places: of each on the x axis.
+    found: (value, low, high) of each; low and high may be None.
+    colour: of all.
+    marker: of all.
+  """
+  values = [value for value, _, _ in found]
+  ax.plot(places, values, marker, color=colour, markersize=5)
+  for place, (_, low, high) in zip(places, found, strict=True):
+    if low is not None:
+      ax.vlines(place, low, high, color=colour, linewidth=1.5)
+
+
 def save(figure, path):
   """Writes a PNG, and makes its folder."""
   path = pathlib.Path(path)
