@@ -18,6 +18,8 @@ from specdec.base import SamplingParams, UsageError
 
 # Below this temperature a row is greedy, in every path.
 MIN_TEMPERATURE = 1e-5
+# Of p in an excess over q: far below a rounding error, far above 0.
+_TRACE = 1e-30
 
 
 def params(batch, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
@@ -128,11 +130,19 @@ def categorical(key, probs):
   Returns:
     int32 [].
   """
-  width = math.isqrt(probs.shape[-1] - 1) + 1
-  blocks = jnp.pad(probs, (0, -probs.shape[-1] % width)).reshape(-1, width)
+  size = probs.shape[-1]
+  width = math.isqrt(size - 1) + 1
+  # Neither padded nor stored as a whole where it is the result of a formula:
+  # XLA then computes each block's sum, and the one block that is drawn.
+  whole = size - size % width
+  sums = jnp.sum(probs[:whole].reshape(-1, width), -1)
+  if whole < size:
+    sums = jnp.append(sums, jnp.sum(probs[whole:]))
   block_key, token_key = jax.random.split(key)
-  block = jax.random.categorical(block_key, jnp.log(jnp.sum(blocks, -1)))
-  token = jax.random.categorical(token_key, jnp.log(blocks[block]))
+  block = jax.random.categorical(block_key, jnp.log(sums))
+  ids = block * width + jnp.arange(width)
+  weights = probs.at[ids].get(mode='fill', fill_value=0)
+  token = jax.random.categorical(token_key, jnp.log(weights))
   return (block * width + token).astype(jnp.int32)
 
 
@@ -173,15 +183,21 @@ def acceptance(p, q):
   return jnp.where(p < q, p / jnp.where(q > 0, q, 1), jnp.where(p > 0, 1, 0))
 
 
-def residual(p, q):
-  """max(p - q, 0), normalised, over the last axis.
+def excess(p, q):
+  """What p has beyond q: max(p - q, 0), not normalised.
 
-  Where p = q in floating point nothing remains; the residual is then never
-  drawn from but for rounding, and falls back to p.
+  Where p <= q in floating point nothing would remain. That is never drawn from
+  but for rounding, and is p then: a part of p too small to show beside any
+  excess is kept everywhere.
   """
-  rest = jnp.maximum(p - q, 0)
+  return jnp.maximum(p - q, _TRACE * p)
+
+
+def residual(p, q):
+  """`excess`, normalised, over the last axis."""
+  rest = excess(p, q)
   mass = jnp.sum(rest, -1, keepdims=True)
-  return jnp.where(mass > 0, rest / jnp.where(mass > 0, mass, 1), p)
+  return rest / jnp.where(mass > 0, mass, 1)
 
 
 def _rows(values):

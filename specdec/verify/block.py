@@ -34,8 +34,8 @@ def verify(key, position, proposal: Proposal, target_probs) -> Verdict:
 
   stream = jnp.where(n < proposal.length, rng.RESIDUAL, rng.BONUS)
   draw = rng.draw_key(key, position, stream, n)
-  row = end_row(proposal, target_probs[n], joint[n], n)
-  return Verdict(n, sampling.categorical(draw, row))
+  weights = end_weights(proposal, target_probs[n], joint[n], n)
+  return Verdict(n, sampling.categorical(draw, weights))
 
 
 def law(proposal: Proposal, target_probs):
@@ -44,8 +44,11 @@ def law(proposal: Proposal, target_probs):
   fail = 1 - keep
   # P(all behind n fail): a product from the end.
   behind = jnp.cumprod(jnp.append(fail[1:], 1)[::-1])[::-1]
-  rows = jax.vmap(lambda n: end_row(proposal, target_probs[n], joint[n], n))
-  return (keep * behind)[:, None] * rows(jnp.arange(keep.size))
+  rows = jax.vmap(lambda n: end_weights(proposal, target_probs[n], joint[n], n))
+  weights = rows(jnp.arange(keep.size))
+  mass = jnp.sum(weights, -1, keepdims=True)
+  chance = (keep * behind)[:, None]
+  return chance * weights / jnp.where(mass > 0, mass, 1)
 
 
 def levels(proposal, target_probs):
@@ -85,8 +88,8 @@ def levels(proposal, target_probs):
   return joint, keep.at[0].set(1)
 
 
-def end_row(proposal, p, joint, n):
-  """What the token behind n kept drafts is drawn from.
+def end_weights(proposal, p, joint, n):
+  """What the token behind n kept drafts is drawn from, not normalised.
 
   Args:
     proposal: base.Proposal.
@@ -99,7 +102,7 @@ def end_row(proposal, p, joint, n):
   """
   if proposal.tokens.shape[0] == 0:
     return p
-  rest = sampling.residual(joint * p, drafts.draft_row(proposal, n, p))
+  rest = sampling.excess(joint * p, drafts.draft_row(proposal, n, p))
   return jnp.where(n < proposal.length, rest, p)
 
 

@@ -99,7 +99,7 @@ def _by_position(key, position, proposal, target_probs):
   kept = jnp.where(u < keep[1:], jnp.arange(1, gamma + 1), 0)
   n = jnp.max(kept, initial=0).astype(jnp.int32)
   draw = rng.draw_key(key, position + n, rng.RESIDUAL, 0)
-  row = block.end_row(proposal, target_probs[n], joint[n], n)
+  row = block.end_weights(proposal, target_probs[n], joint[n], n)
   return Verdict(n, sampling.categorical(draw, row))
 
 

@@ -37,7 +37,9 @@ def verify(key, position, proposal: Proposal, target_probs) -> Verdict:
   stream = jnp.where(rejected, rng.RESIDUAL, rng.BONUS)
   row = target_probs[n]
   if gamma > 0:
-    row = jnp.where(rejected, _residual_at(proposal, row, n), row)
+    # Not normalised: a draw does not need it.
+    rest = sampling.excess(row, drafts.draft_row(proposal, n, row))
+    row = jnp.where(rejected, rest, row)
   draw = rng.draw_key(key, position, stream, n)
   return Verdict(n, sampling.categorical(draw, row))
 
@@ -50,17 +52,11 @@ def law(proposal: Proposal, target_probs):
   accept = jnp.where(valid, sampling.acceptance(p, q), 0)
   rows = target_probs
   if gamma > 0:
-    residuals = jax.vmap(lambda i: _residual_at(proposal, target_probs[i], i))
-    rejected = jnp.where(
-      valid[:, None], residuals(jnp.arange(gamma)), target_probs[:-1]
-    )
+    p = target_probs[:-1]
+    residuals = sampling.residual(p, drafts.draft_rows(proposal, target_probs))
+    rejected = jnp.where(valid[:, None], residuals, p)
     rows = jnp.concatenate([rejected, target_probs[-1:]])
   return drafts.end_probs(accept, proposal.length)[:, None] * rows
-
-
-def _residual_at(proposal, p, n):
-  """The residual of row n, float [V], for n < G."""
-  return sampling.residual(p, drafts.draft_row(proposal, n, p))
 
 
 RULE = VerifyRule(verify, law, lossless=True)
