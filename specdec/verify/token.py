@@ -7,7 +7,6 @@ the residual max(p - q, 0), normalised. The identity behind it:
 min(p, q) + max(p - q, 0) = p.
 """
 
-import jax
 import jax.numpy as jnp
 
 from specdec import rng, sampling
