@@ -37,7 +37,7 @@ def get_config():
     ),
     prompts='',  # a JSON Lines file; '' is the built-in set
     max_prompts=0,  # 0 is all
-    max_new_tokens=40,
+    max_new_tokens=32,
     batch_size=1,
     repeats=7,  # timed runs of each part of a round
     seed=0,
