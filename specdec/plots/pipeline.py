@@ -33,6 +33,16 @@ def draw(workdir):
     speeds.axvline(1, color=style.MUTED, linewidth=1)
     speeds.set_title('measured speedup')
     speeds.set_xlabel('over the autoregressive loop')
+    handles = [
+      speeds.plot([], [], MARKERS[name], color=COLOURS[name])[0]
+      for name in summary['measured']
+    ]
+    figure.legend(
+      handles,
+      [f'{name.replace("_", " ")} prompts' for name in summary['measured']],
+      loc='outside lower right', ncols=2, fontsize=10,
+      title='hollow: temperature 0, full: 1', title_fontsize=10,
+    )  # fmt: skip
     style.save(figure, workdir / 'figures' / 'pipeline.png')
 
 
@@ -69,9 +79,5 @@ def _by_draft(ax, measured, figure):
         value, y, MARKERS[name], color=colour, markersize=6,
         markerfacecolor=colour if warm else 'white',
       )  # fmt: skip
-  for name in measured:
-    text = name.replace('_', ' ')
-    ax.plot([], [], MARKERS[name], color=COLOURS[name], label=text)
-  ax.legend(loc='lower right', fontsize=9, title='hollow: temperature 0')
   ax.set_yticks(range(len(labels)), labels)
   ax.set_ylim(len(labels) - 0.5, -0.5)
