@@ -7,8 +7,8 @@ Source:   DistillSpec, https://arxiv.org/abs/2310.08461; LK losses,
 Command:  python scripts/run.py --config configs/distill_smollm2.py
             --config.prompts=MATHS.jsonl,CODE.jsonl
             --config.report_prompts=OTHER.jsonl
-Time:     hours on 2 CPU cores: rollouts, distilling, measuring. An interrupted
-          run goes on where it was.
+Time:     80 minutes on 2 CPU cores: rollouts, distilling, measuring. An
+          interrupted run goes on where it was.
 Expected: the overlap above that of the draft before, on held-out prompts and on
           those of the other files. Whether it speeds decoding up depends on
           what the draft costs on the machine, which is measured too.
