@@ -8,9 +8,11 @@ import tiny
 from numpy.testing import assert_allclose
 
 from specdec import timing
-from specdec.base import UsageError
+from specdec.base import UsageError, Weights
+from specdec.decode import speculative
 from specdec.drafters import model, ngram
 from specdec.experiments import calls, costs, drafting, setup
+from specdec.verify import token
 
 GAMMA = 2
 PLACE = calls.Place(batch=2, length=5, steps=4)
@@ -68,8 +70,8 @@ def test_the_rest_is_linear_between_the_measured_gammas(monkeypatch):
   }
   found = measured(monkeypatch, {**TRUE_S, **changes}, changes)
   assert found.gamma == 4 and found.temperatures == (0.0, 1.0)
-  rests = [found.rest_s(gamma, 0.0) for gamma in (1, 2, 3, 4, 5)]
-  assert_allclose(rests, (0.005, 0.005, 0.010, 0.015, 0.015))
+  rests = [found.rest_s(gamma, 0.0) for gamma in range(6)]
+  assert_allclose(rests, (0.001, 0.003, 0.005, 0.010, 0.015, 0.015))
   assert_allclose(found.rest_s(3, 1.0), 0.014)
   assert_allclose(found.overhead(4, 1.0), 19 / 99)
   assert_allclose(found.summary()['rounds'][-1]['rest_ms'], 19.0)
@@ -118,6 +120,26 @@ def test_everything_that_is_timed_runs_again_and_again(programs):
     leaves = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
     assert first is not second
     assert all(a.shape == b.shape for a, b in leaves)
+
+
+@pytest.mark.parametrize('steps', (1, 4))
+def test_every_timed_round_drafts_from_the_prompt(steps):
+  chain, target, _ = tiny.markov_pair(8)
+  place = PLACE._replace(steps=steps)
+  for drafter, draft in (
+    (ngram.build(GAMMA), None),
+    (model.build(chain, GAMMA), target),  # all of its drafts are accepted
+  ):
+    decoder = speculative.build(chain, drafter, token.RULE)
+    rows = place.length + steps * (GAMMA + 1)
+    run = calls.rounds(
+      decoder, Weights(target, draft), place, rows, temperature=0.0
+    )
+    for runs in (1, 2):
+      state = run()
+      rounds = runs * steps
+      assert state.calls.tolist() == [0] * (GAMMA + 1) + [rounds]
+      assert state.counters.drafted.tolist() == [GAMMA * rounds] * place.batch
 
 
 def test_a_call_that_nobody_reads_is_dropped_by_the_compiler():

@@ -46,6 +46,7 @@ def summarize(config, rows):
     'temperature': config['temperature'],
     'batch_sizes': sorted(config['batch_sizes']),
     'rows': config['rows'],
+    'num_params': {name: p['num_params'] for (name, _), p in costs.items()},
     'costs': {
       label: {
         str(size): price['measured']

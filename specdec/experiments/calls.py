@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from specdec import rng, sampling
+from specdec.base import RUNNING
 
 
 class Call(NamedTuple):
@@ -83,7 +84,7 @@ def forwards(models, calls, place, rows, box=None):
 
 
 def rounds(decoder, weights, place, rows, **fields):
-  """Steps of a decoder, each run from the same prompts.
+  """Steps of a decoder, each from the same prompts.
 
   Args:
     decoder: decode.decoder.Decoder.
@@ -96,14 +97,20 @@ def rounds(decoder, weights, place, rows, **fields):
     A function without arguments.
   """
 
-  def loop(weights, state):
+  def step(weights, state):
     start = state.prompt_length
-    state = jax.lax.fori_loop(
-      0, place.steps, lambda _, state: decoder.step(weights, state)[0], state
-    )
-    # Back to the prompt: every run does the same work.
+    state, _ = decoder.step(weights, state)
+    # Back to the prompt, which repeats one token: every step does the same
+    # work, and prompt lookup drafts in each.
     return state._replace(
-      length=start, cache=state.cache._replace(length=start - 1)
+      length=start,
+      cache=state.cache._replace(length=start - 1),
+      finish_reason=jnp.full_like(state.finish_reason, RUNNING),
+    )
+
+  def loop(weights, state):
+    return jax.lax.fori_loop(
+      0, place.steps, lambda _, state: step(weights, state), state
     )
 
   state = decoder.init(

@@ -69,14 +69,14 @@ class Measured(NamedTuple):
   def rest_s(self, gamma, temperature):
     """A round beyond its model calls, linear between the measured gammas.
 
-    Below 0 it is too little to be measured.
+    A round of no drafts is an autoregressive step. Below 0 it is too little to
+    be measured.
     """
-    gammas = sorted(self.forwards)
-    rests = [
-      self.round[g, temperature].median_s - self.forwards[g].median_s
-      for g in gammas
-    ]
-    return float(np.interp(gamma, gammas, rests))
+    rests = {0: self.step[temperature].median_s - self.target_s(1)}
+    for g in sorted(self.forwards):
+      whole = self.round[g, temperature].median_s
+      rests[g] = whole - self.forwards[g].median_s
+    return float(np.interp(gamma, list(rests), list(rests.values())))
 
   def overhead(self, gamma, temperature):
     """The share of a round outside of the models, of a measured gamma."""

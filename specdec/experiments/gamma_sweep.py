@@ -52,6 +52,7 @@ class Config:
     checks.at_least('max_prompts', self.max_prompts, 0)
     checks.at_least('max_new_tokens', self.max_new_tokens, 2)
     checks.at_least('repeats', self.repeats, 1)
+    checks.at_least('seed', self.seed, 0)
     for field in ('rules', 'temperatures', 'gammas'):
       checks.distinct(field, getattr(self, field))
     checks.distinct('policies', self.policies, least=0)

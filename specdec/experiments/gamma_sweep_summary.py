@@ -2,7 +2,7 @@
 
 from specdec.experiments import intervals, sweep_cells, tables
 
-ALL = 'all'  # prompts of every kind
+ALL = 'all'  # prompts of every kind, and those of a file that names none
 
 
 def summarize(config, rows):
@@ -40,6 +40,7 @@ def summarize(config, rows):
     'drafts': dict(zip(prices, config['drafts'], strict=True)),
     'prompts': sum(len(r['kinds']) for r in next(iter(groups.values()))),
     'batch_size': config['batch_size'],
+    'num_params': {n: price['num_params'] for n, price in prices.items()},
     'costs': {name: price['measured'] for name, price in prices.items()},
     **sweep_cells.totals(cells),
     'cells': cells,
@@ -69,7 +70,7 @@ def _policies(rows):
   kinds = list(dict.fromkeys(kind for row in rows for kind in row['kinds']))
   # A batch of several kinds has one clock.
   apart = all(len(set(row['kinds'])) == 1 for row in rows)
-  for kind in [ALL, *kinds] if apart else [ALL]:
+  for kind in dict.fromkeys([ALL, *kinds] if apart else [ALL]):
     here = [row for row in rows if kind in (ALL, *row['kinds'])]
     speeds = [
       sweep_cells.speed([row['loops'][n] for row in here])
@@ -146,8 +147,8 @@ def report(console, summary):
 
 def _policy_table(policies):
   table = tables.build(
-    'draft', 'T', 'policy', 'prompts', 'speed-\nup', '\n95 %', 'best\ngamma',
-    'its\nspeedup', 'of\nit', '\n95 %',
+    'draft', 'rule', 'T', 'policy', 'prompts', 'speed-\nup', '\n95 %',
+    'best\ngamma', 'its\nspeedup', 'of\nit', '\n95 %',
   )  # fmt: skip
   for row in policies:
     gain, best, share = (
@@ -156,6 +157,7 @@ def _policy_table(policies):
     )
     table.add_row(
       row['draft'],
+      row['rule'],
       f'{row["temperature"]:g}',
       row['policy'],
       row['kind'],

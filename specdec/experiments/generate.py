@@ -96,6 +96,7 @@ def run(config, workdir):
         rows.append(row)
         bar.advance(task)
   summary = _summarize(config, rows, results, compile_s)
+  summary |= {'num_params': decoding.num_params._asdict()}
   metrics.summarize(workdir, summary)
   report.show_tables(console, rows, summary)
   console.print(f'\n{workdir / "summary.json"}')

@@ -51,6 +51,9 @@ class Config:
     checks.at_least('max_prompts', self.max_prompts, 0)
     checks.at_least('rounds', self.rounds, 1)
     checks.at_least('max_new_tokens', self.max_new_tokens, 2)
+    checks.at_least('seed', self.seed, 0)
+    for field in ('rules', 'gammas', 'temperatures'):
+      checks.distinct(field, getattr(self, field))
     for gamma in self.gammas:
       checks.at_least('gammas', gamma, 1)
     for rule in self.rules:
@@ -117,6 +120,7 @@ def run(config, workdir):
         rows.append(row)
         bar.console.print(line(row))
   summary = summarize(config, rows)
+  summary |= {'num_params': decoding.num_params._asdict()}
   metrics.summarize(workdir, summary)
   plot.draw(workdir)
   report(console, summary)

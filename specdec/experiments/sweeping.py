@@ -60,9 +60,14 @@ def prices(config, decoding, temperatures, length, repeats):
     config: setup.DecodeConfig of the longest rounds, of one draft at least.
     decoding: setup.Decoding.
     temperatures: of the rounds.
-    length: cached tokens of a row.
+    length: cached tokens of a row; fewer, where the models have no room.
     repeats: timed runs of each part.
+
+  Returns:
+    A dict: `costs`, `by_temperature` and `measured`, and the models' sizes.
   """
+  room = decoding.target.max_length - STEPS * (config.gamma + 1)
+  length = max(min(length, room), 1)
   vocab_size = decoding.target.vocab_size
   drafters = [
     drafting.drafter_of(
@@ -95,6 +100,7 @@ def prices(config, decoding, temperatures, length, repeats):
       for temperature in temperatures
     },
     'measured': found.summary(),
+    'num_params': decoding.num_params._asdict(),
   }
 
 

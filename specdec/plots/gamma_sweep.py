@@ -18,7 +18,10 @@ def draw(workdir):
   cells = [c for c in summary['cells'] if c['policy'] == 'fixed']
   temperatures = sorted({cell['temperature'] for cell in cells})
   series = list(dict.fromkeys((c['draft'], c['rule']) for c in cells))
-  colours = dict(zip(series, style.CYCLE * 3, strict=False))
+  colours = {
+    key: style.CYCLE[number % len(style.CYCLE)]
+    for number, key in enumerate(series)
+  }
   with style.context():
     figure, axes = style.panels(
       len(temperatures),
