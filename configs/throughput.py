@@ -4,7 +4,7 @@ Source:   PaLM's model FLOPs utilisation, https://arxiv.org/abs/2204.02311,
           appendix B, over a matrix product of the same run in place of a
           data sheet's peak.
 Command:  python scripts/run.py --config configs/throughput.py
-Time:     a few minutes on 2 CPU cores.
+Time:     1 minute on 2 CPU cores.
 Expected: a share that grows with the width, since small products leave much of
           a core unused, and idle time that rounds to 0.
 """

@@ -41,7 +41,7 @@ def summarize(config, rows):
   ]
   ratios = [cell['efficiency'] for cell in cells]
   return {
-    **sweep_cells.head(config),
+    **sweep_cells.head(config, rows),
     'drafts': dict(zip(labels, config['drafts'], strict=True)),
     'temperature': config['temperature'],
     'batch_sizes': sorted(config['batch_sizes']),

@@ -36,7 +36,7 @@ def summarize(config, rows):
       cells.append(cell)
     policies += [label | row for row in _policies(group)]
   return {
-    **sweep_cells.head(config),
+    **sweep_cells.head(config, rows),
     'drafts': dict(zip(prices, config['drafts'], strict=True)),
     'prompts': sum(len(r['kinds']) for r in next(iter(groups.values()))),
     'batch_size': config['batch_size'],

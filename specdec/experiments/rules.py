@@ -165,7 +165,7 @@ def measure(config, decoding, batches, name, gamma, temperatures):
       for batch in batches
     ]
     whole = jax.tree.map(lambda *parts: np.concatenate(parts), *counters)
-    speeds = {}
+    speeds, compile_s = {}, 0.0
     for kind, decoder in clocked.items():
       clock = timed.loop(
         decoder,
@@ -175,7 +175,7 @@ def measure(config, decoding, batches, name, gamma, temperatures):
         decoding.stop_tokens,
         longest + config.max_new_tokens,
       )
-      timed.compile_s(clock, batches[0])
+      compile_s += timed.compile_s(clock, batches[0])
       result = clock(batches[0])
       tokens = result.counters.committed.sum()
       speeds[f'{kind}_tokens_per_s'] = stats.rate(tokens, result.decode_s)
@@ -186,6 +186,7 @@ def measure(config, decoding, batches, name, gamma, temperatures):
       'temperature': temperature,
       **stats.totals(whole),
       **speeds,
+      'compile_s': compile_s,
       'by_prompt': {
         field: getattr(whole, field).tolist()
         for field in ('rounds', 'drafted', 'accepted', 'committed', 'expected')

@@ -63,11 +63,15 @@ def predicted(rows, price, temperature, found):
   }
 
 
-def head(config):
+def head(config, rows):
   """Where a summary's figures come from.
 
   Args:
     config: dict of the experiment's fields.
+    rows: of metrics.jsonl.
+
+  Returns:
+    A dict.
   """
   return {
     'target': config['target'],
@@ -75,6 +79,7 @@ def head(config):
     'dtype': setup.dtype_of(config['dtype']),
     'versions': metrics.versions(),
     'max_new_tokens': config['max_new_tokens'],
+    'compile_s': sum(row.get('compile_s', 0.0) for row in rows),
   }
 
 

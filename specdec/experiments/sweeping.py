@@ -184,8 +184,11 @@ def measure(
   }
   rule = config.rules[config.rule]
   is_alike = rule.shares_noise or (temperature == 0 and rule.lossless)
-  for loop in loops.values() if batches else ():
-    timed.compile_s(loop, batches[0])
+  compile_s = sum(
+    timed.compile_s(loop, batch)
+    for batch in batches[:1]
+    for loop in loops.values()
+  )
   for batch in batches:
     results = {name: loop(batch) for name, loop in loops.items()}
     plain = results.pop(PLAIN)
@@ -193,6 +196,7 @@ def measure(
     row = {
       'start': batch.start,
       'count': batch.count,
+      'compile_s': compile_s if batch is batches[0] else 0.0,
       'plain': _figures(batch, plain),
       'loops': [
         {
