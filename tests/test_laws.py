@@ -20,7 +20,7 @@ from specdec.decode import speculative
 from specdec.drafters import model
 from specdec.verify import block, controls, token
 
-VOCAB, GAMMA, LENGTH, ROWS = 3, 4, 6, 100_000
+VOCAB, GAMMA, LENGTH, ROWS = 3, 4, 6, 50_000
 MODEL, TARGET, DRAFT = tiny.markov_pair(VOCAB, overlap=0.5)
 
 
@@ -72,7 +72,7 @@ def test_the_same_test_rejects_a_wrong_residual_and_noise_by_position(rule):
 
 
 def test_texts_have_the_transformed_law_in_a_mixed_batch():
-  # Nine groups of 11,111 texts of four tokens: three ways to sample, times 0,
+  # Nine groups of 5,555 texts of four tokens: three ways to sample, times 0,
   # 1 and 4 drafts; one p-value of nine may be small, so each is above 0.001.
   asked = (
     {'temperature': 1.0, 'top_p': 1.0, 'top_k': 0},
