@@ -246,7 +246,7 @@ def test_what_a_draft_is_called():
   'changes, line',
   (
     ({'drafts': ()}, 'drafts = ()'),
-    ({'drafts': ('ngram', 'ngram')}, 'each with another label'),
+    ({'drafts': ('ngram', 'ngram')}, 'all different'),
     ({'drafts': ('m@0,-',)}, "'m@0,-' names no layers"),
     ({'drafts': ('bigram:',)}, "draft = '': the drafter 'bigram' counts"),
     ({'drafts': ('bigram:/nowhere',)}, 'give a folder that configs/rollouts'),

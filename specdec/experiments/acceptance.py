@@ -18,7 +18,7 @@ from rich import console as rich_console
 from rich import progress
 
 from specdec import metrics, sampling
-from specdec.base import UsageError, Weights
+from specdec.base import Weights
 from specdec.data import prompts as prompts_lib
 from specdec.decode import autoregressive, speculative, stats
 from specdec.experiments import acceptance_summary as summary_lib
@@ -27,7 +27,7 @@ from specdec.experiments import (
   drafting,
   drafts,
   forecast,
-  setup,
+  sweep_run,
   timed,
 )
 from specdec.plots import acceptance as plot
@@ -63,18 +63,13 @@ class Config:
     checks.at_least('timed_batches', self.timed_batches, 0)
     for temperature in self.temperatures:
       sampling.params(1, temperature)
-    labels = [draft.label for draft in self.parsed]
-    if not labels or len(set(labels)) < len(labels):
-      raise UsageError(
-        f'drafts = {self.drafts}: give one or more, each with another label'
-      )
     for draft in self.parsed:
       self.decode(draft)
 
   @property
   def parsed(self):
     """The drafts, a list of drafts.Draft."""
-    return [drafts.parse(text) for text in self.drafts]
+    return drafts.parse_all(self.drafts)
 
   def decode(self, draft, gamma=None):
     """The DecodeConfig of a draft."""
@@ -106,15 +101,12 @@ def run(config, workdir):
     config.prompts, config.side, config.held_out, config.max_prompts or None
   )
   console = rich_console.Console(highlight=False, soft_wrap=True)
-  with console.status(f'reading {config.target} and its drafts'):
-    target = setup.load_target(config.decode(config.parsed[0]))
-    decodings = {
-      draft: setup.load_decoding(config.decode(draft), target)
-      for draft in config.parsed
-    }
-  ids = [prompts_lib.encode(target.checkpoint.tokenizer, p) for p in asked]
-  context = min(d.target.max_length for d in decodings.values())
-  setup.check_lengths(ids, config.max_new_tokens, context)
+  target, decodings, ids = sweep_run.load(
+    console,
+    {draft: config.decode(draft) for draft in config.parsed},
+    asked,
+    config.max_new_tokens,
+  )
   # The file behind a name may change between two runs.
   digest = {'prompts_digest': prompts_lib.digest(ids)}
   workdir, rows = metrics.resume(workdir, dataclasses.asdict(config) | digest)
@@ -232,8 +224,7 @@ def measure(config, draft, decoding, baseline, ids, samples):
     ]
     counters = jax.tree.map(lambda *parts: np.concatenate(parts), *counted)
     # Evenly over all: the prompts of a file lie together.
-    num = min(config.timed_batches, len(batches))
-    chosen = [batches[i * len(batches) // num] for i in range(num)]
+    chosen = prompts_lib.evenly(batches, config.timed_batches)
     speeds = _speeds(*clocks, chosen)
     by_prompt = {name: getattr(counters, name) for name in _COUNTERS}
     by_prompt |= read(decoding.weights, replies, params, max_len)

@@ -6,10 +6,9 @@ accept rate of a draft that never proposes, is None.
 """
 
 import numpy as np
-from rich import table as rich_table
 
 from specdec.decode import stats
-from specdec.experiments import intervals
+from specdec.experiments import intervals, tables
 from specdec.plots import acceptance as plot
 
 FIGURES = ('overlap', 'accept_rate', 'block_efficiency', 'law_block_efficiency')
@@ -95,12 +94,10 @@ def line(row):
 
 def report(console, summary):
   """Prints the table."""
-  table = rich_table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-  for number, name in enumerate((
+  table = tables.build(
     'draft', 'T', 'over-\nlap', '\n95 %', 'gain\n95 %', 'accept\nrate',
     'block\neff.', 'fore-\ncast', 'speed-\nup',
-  )):  # fmt: skip
-    table.add_column(name, justify='right' if number else 'left')
+  )  # fmt: skip
   for cell in summary['cells']:
     overlap, gain, accepted, block = (
       cell[name]
@@ -110,14 +107,14 @@ def report(console, summary):
       plot.short(cell['draft'], 20),
       f'{cell["temperature"]:g}',
       f'{overlap.value:.3f}',
-      f'{overlap.low:.2f}-{overlap.high:.2f}',
+      tables.bounds(overlap),
       f'{gain.low:+.3f} {gain.high:+.3f}',
       '-' if accepted is None else f'{accepted.value:.3f}',
       f'{block.value:.2f}',
       f'{cell["forecast_block_efficiency"]:.2f}',
       '-' if cell['speedup'] is None else f'{cell["speedup"]:.2f}',
     )
-  console.print(table)
+  tables.show(console, table)
   console.print(
     f'{summary["prompts"]} prompts, gamma {summary["gamma"]}; gain: of overlap,'
     ' over the first draft;\nforecast: block efficiency that follows from'

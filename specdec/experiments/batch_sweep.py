@@ -117,7 +117,7 @@ def run(config, workdir):
   config = Config(**fields)
   prompts = prompts_lib.load(config.prompts, config.rows)
   console = rich_console.Console(highlight=False, soft_wrap=True)
-  decodings, ids = sweep_run.load(
+  _, decodings, ids = sweep_run.load(
     console,
     {draft: config.decode(draft, 1) for draft in config.parsed},
     prompts,

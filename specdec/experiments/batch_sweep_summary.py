@@ -162,7 +162,7 @@ def report(console, summary):
       f'{cell["efficiency"]:.2f}',
     )
   console.print()
-  console.print(table)
+  tables.show(console, table)
   console.print()
   for found in summary['crossings']:
     measured, predicted = (

@@ -110,7 +110,7 @@ def run(config, workdir):
   config = Config(**fields)
   prompts = prompts_lib.load(config.prompts, config.max_prompts or None)
   console = rich_console.Console(highlight=False, soft_wrap=True)
-  decodings, ids = sweep_run.load(
+  _, decodings, ids = sweep_run.load(
     console,
     {draft: config.decode(draft, config.rules[0]) for draft in config.parsed},
     prompts,

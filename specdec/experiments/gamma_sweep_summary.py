@@ -132,7 +132,7 @@ def report(console, summary):
       tables.number(cell.get('efficiency')),
     )
   console.print()
-  console.print(table)
+  tables.show(console, table)
   found = summary['efficiency']
   if found:
     console.print(
@@ -142,7 +142,7 @@ def report(console, summary):
     )
   if summary['policies']:
     console.print()
-    console.print(_policy_table(summary['policies']))
+    tables.show(console, _policy_table(summary['policies']))
 
 
 def _policy_table(policies):

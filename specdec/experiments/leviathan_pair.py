@@ -224,7 +224,6 @@ def pair(config, measured, target, draft, texts):
       Weights(params, draft_params),
       texts.tokenizer,
       tuple(target.stop_tokens),
-      Weights(*map(functional.num_params, (params, draft_params))),
     )
   return setup.Target(target, model, params), decodings
 

@@ -88,7 +88,7 @@ def report(console, summary):
         tables.number(cell['speedup'], 2),
       )
   console.print()
-  console.print(table)
+  tables.show(console, table)
   console.print(
     'round cost: in autoregressive steps; a block efficiency above it is a'
     ' speedup\n'
@@ -104,7 +104,7 @@ def report(console, summary):
         for draft in ('undistilled', 'distilled', 'head')
       ),
     )
-  console.print(table)
+  tables.show(console, table)
   console.print('replies at temperature 1; a draft has no more than the head')
   tokens, overlap = summary['curve'][-1]
   console.print(

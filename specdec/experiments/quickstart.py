@@ -14,6 +14,7 @@ from rich import console as rich_console
 
 from specdec import metrics
 from specdec.base import Weights
+from specdec.data import prompts as prompts_lib
 from specdec.drafters import table
 from specdec.experiments import checks, intervals, overlap, sweep, training
 from specdec.experiments.quickstart_summary import (
@@ -263,8 +264,7 @@ def decode(models, texts, config):
 def choose_prompts(texts, config):
   """Token ids out of the middle of held-out documents, evenly over them."""
   rows = training.windows(texts.held_out, config.prompt_tokens - 1)
-  num = min(config.prompts, len(texts.held_out))
-  chosen = [i * len(texts.held_out) // num for i in range(num)]
+  chosen = prompts_lib.evenly(range(len(texts.held_out)), config.prompts)
   return [rows.tokens[i][rows.mask[i]].tolist() for i in chosen]
 
 

@@ -4,10 +4,10 @@ Accepted drafts are green; where there is no colour they stand in ‹ ›. All
 other tokens are the target's own: corrections and bonus tokens.
 """
 
-from rich import table as rich_table
 from rich import text as rich_text
 
 from specdec.decode import stats
+from specdec.experiments import tables
 
 OPEN, CLOSE = '‹', '›'
 
@@ -79,30 +79,27 @@ def kind_figures(rows):
 
 def show_tables(console, rows, summary):
   """Prints the figures of each kind of prompt and of all."""
-  table = rich_table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-  columns = (
+  table = tables.build(
     'prompts', 'rows', 'tokens', 'rounds', 'block\neff.', 'accept\nrate',
     'tokens/s\nplain', 'tokens/s\nspec.', 'speedup', 'differ',
   )  # fmt: skip
-  for number, name in enumerate(columns):
-    table.add_column(name, justify='right' if number else 'left')
   total = {**summary, 'differ': summary['mismatches']}
   for kind, figures in (*summary['kinds'].items(), ('all', total)):
     table.add_row(
       kind,
       *(str(figures[name]) for name in ('rows', 'tokens', 'rounds')),
-      _number(figures['block_efficiency'], 2),
-      _number(figures['accept_rate'], 3),
-      _number(figures['autoregressive_tokens_per_s'], 1),
-      _number(figures['speculative_tokens_per_s'], 1),
-      _number(figures['speedup'], 2),
-      _number(figures['differ'], 0),
+      tables.number(figures['block_efficiency'], 2),
+      tables.number(figures['accept_rate'], 3),
+      tables.number(figures['autoregressive_tokens_per_s'], 1),
+      tables.number(figures['speculative_tokens_per_s'], 1),
+      tables.number(figures['speedup'], 2),
+      tables.number(figures['differ'], 0),
       style='bold' if kind == 'all' else None,
     )
   console.print()
-  console.print(table)
+  tables.show(console, table)
   by_position = ' '.join(
-    _number(value, 2) for value in summary['accept_rate_by_position']
+    tables.number(value, 2) for value in summary['accept_rate_by_position']
   )
   console.print(f'\naccept rate by position: {by_position or "-"}')
   if summary['mismatches']:
@@ -121,10 +118,6 @@ def _speed(rows, tokens, seconds):
   return stats.rate(
     sum(row[tokens] for row in rows), sum(row[seconds] for row in rows)
   )
-
-
-def _number(value, digits):
-  return '-' if value is None else f'{value:.{digits}f}'
 
 
 def _first_line(text):

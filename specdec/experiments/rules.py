@@ -15,14 +15,13 @@ import jax
 import numpy as np
 from rich import console as rich_console
 from rich import progress
-from rich import table as rich_table
 
 from specdec import metrics, rng, sampling
 from specdec.base import UsageError
 from specdec.data import prompts as prompts_lib
 from specdec.decode import autoregressive, speculative, stats
 from specdec.drafters import model
-from specdec.experiments import checks, intervals, setup, timed
+from specdec.experiments import checks, intervals, setup, tables, timed
 from specdec.plots import rules as plot
 
 BASELINE = 'token'
@@ -287,12 +286,10 @@ def line(row):
 
 def report(console, summary):
   """Prints the table."""
-  table = rich_table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-  for number, name in enumerate((
+  table = tables.build(
     'rule', 'gamma', 'T', 'block\neff.', '\n95 %', 'by\nlaw', '\n95 %',
     'above\ntoken', '\n95 %', 'tokens\n/s',
-  )):  # fmt: skip
-    table.add_column(name, justify='right' if number else 'left')
+  )  # fmt: skip
   for cell in summary['cells']:
     value, by_law, above = (
       intervals.Interval(*cell[name])
@@ -307,11 +304,11 @@ def report(console, summary):
       str(cell['gamma']),
       f'{cell["temperature"]:g}',
       f'{value.value:.2f}',
-      f'{value.low:.2f}-{value.high:.2f}',
+      tables.bounds(value),
       f'{by_law.value:.2f}',
-      f'{by_law.low:.2f}-{by_law.high:.2f}',
+      tables.bounds(by_law),
       f'{above.value:+.2f}',
       f'{above.low:+.2f} {above.high:+.2f}',
       f'{cell["speculative_tokens_per_s"]:.1f}',
     )
-  console.print(table)
+  tables.show(console, table)

@@ -132,7 +132,11 @@ class Decoding(NamedTuple):
   weights: Weights
   tokenizer: tokenizer.Tokenizer
   stop_tokens: tuple[int, ...]
-  num_params: Weights  # how many of each, before they are laid out
+
+  @property
+  def num_params(self):
+    """How many weights there are; 0 of a drafter without any."""
+    return Weights(*map(functional.num_params, self.weights))
 
 
 def dtype_of(name):
@@ -183,20 +187,14 @@ def load_decoding(config: DecodeConfig, target: Target | None = None):
   """
   checkpoint, model, params = target or load_target(config)
   draft = draft_params = None
-  num_params = Weights(functional.num_params(checkpoint.params), 0)
   if config.drafter in drafting.TABLES:
     rows = rollouts.read(config.draft)
     replies = [row.tokens[row.mask] for row in rows]
     draft_params = drafting.TABLES[config.drafter](replies, model.vocab_size)
-    num_params = num_params._replace(draft=functional.num_params(draft_params))
   elif config.drafter == 'model':
     draft, draft_params = model, params
-    num_params = num_params._replace(draft=num_params.target)
     if config.draft != config.target or config.draft_layers:
       found = _read_draft(config, checkpoint)
-      num_params = num_params._replace(
-        draft=functional.num_params(found.params)
-      )
       size = min(model.vocab_size, found.config.vocab_size)
       draft, draft_params = model_of(found, size)
       if size < model.vocab_size:
@@ -212,7 +210,6 @@ def load_decoding(config: DecodeConfig, target: Target | None = None):
     weights,
     checkpoint.tokenizer,
     tuple(checkpoint.stop_tokens),
-    num_params,
   )
 
 

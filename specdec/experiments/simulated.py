@@ -69,13 +69,9 @@ class Config:
         'in [1 / vocab_size, 1]',
       )
     checks.one_of('dtype', self.dtype, setup.DTYPES)
-    names = [tuple(map(name_of, pair)) for pair in self.sizes]
-    for field in ('pairs', 'overlaps', 'gammas'):
-      values = names if field == 'pairs' else getattr(self, field)
-      if not values or len(set(values)) < len(values):
-        raise UsageError(
-          f'{field} = {getattr(self, field)}: give one or more, all different'
-        )
+    checks.distinct('pairs', [tuple(map(name_of, x)) for x in self.sizes])
+    for field in ('overlaps', 'gammas'):
+      checks.distinct(field, getattr(self, field))
 
   @property
   def sizes(self):

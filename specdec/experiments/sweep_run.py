@@ -21,7 +21,8 @@ def load(console, configs, prompts, max_new_tokens):
     max_new_tokens: budget of each.
 
   Returns:
-    {drafts.Draft: setup.Decoding}, and a list of token ids a prompt.
+    setup.Target, {drafts.Draft: setup.Decoding}, and a list of token ids a
+    prompt.
 
   Raises:
     UsageError: a model cannot be used, or a prompt is empty or too long.
@@ -36,7 +37,7 @@ def load(console, configs, prompts, max_new_tokens):
   ids = [prompts_lib.encode(target.checkpoint.tokenizer, p) for p in prompts]
   context = min(d.target.max_length for d in decodings.values())
   setup.check_lengths(ids, max_new_tokens, context)
-  return decodings, ids
+  return target, decodings, ids
 
 
 def run(console, workdir, config, ids, find, total, summary_lib, plot):

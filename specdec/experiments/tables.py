@@ -11,6 +11,13 @@ def build(*names):
   return table
 
 
+def show(console, table):
+  """Prints a table whole, also where the console is narrower than it is."""
+  wide = console.options.update(max_width=1000)
+  table.width = console.measure(table, options=wide).maximum
+  console.print(table, crop=False)
+
+
 def number(value, digits=2):
   """A figure, or a dash where there is none."""
   return '-' if value is None else f'{value:.{digits}f}'
