@@ -5,7 +5,7 @@ Source:   Leviathan et al., https://arxiv.org/abs/2211.17192, table 3: GPT-like
 Command:  python scripts/run.py --config configs/leviathan_pair.py
           on an accelerator: --config.scale=1 --config.batch_size=256
             --config.text.source=FILE
-Time:     15 minutes on 2 CPU cores at a quarter; an interrupted run goes on
+Time:     10 minutes on 2 CPU cores at a quarter; an interrupted run goes on
           where it was.
 Expected: unigram < bigram < small model in overlap, at both temperatures, each
           interval apart from the next.

@@ -24,7 +24,7 @@ from specdec.drafters.policies import (
   fixed,
   heuristic,
 )
-from specdec.experiments import checks, proofs
+from specdec.experiments import checks, proofs, tables
 from specdec.verify import RULES, controls, lossy_rules
 from specdec.verify.multi import MULTI_RULES
 
@@ -274,13 +274,13 @@ def report(console, rows, summary):
         row['name'],
         str(row['cases']),
         f'{max(row["deviation"], 0):.1e}',
-        _number(row.get('mean_total_variation')),
-        _number(row.get('mean_accepted')),
+        tables.number(row.get('mean_total_variation'), 4),
+        tables.number(row.get('mean_accepted'), 4),
         verdict(row),
       )
-  console.print(exact_table)
+  tables.show(console, exact_table)
   console.print()
-  console.print(drawn)
+  tables.show(console, drawn)
   console.print(
     f'\n{summary["as_expected"]} of {summary["checks"]} checks as expected;'
     f' lossless rules deviate by at most {summary["lossless_deviation"]:.1e}'
@@ -298,7 +298,3 @@ def verdict(row):
   if row['part'] == 'exact':
     return 'lossy' if row['kind'] == 'lossy' else 'lossless'
   return 'holds'
-
-
-def _number(value):
-  return '-' if value is None else f'{value:.4f}'
